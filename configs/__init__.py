@@ -1,0 +1,1 @@
+"""The shipped tables: one YAML file per architecture."""

@@ -1,0 +1,98 @@
+"""A pool of worker processes that can be killed: whatever candidate code does, the caller gets an outcome.
+
+Compilers and kernels hang, abort and run out of memory. Each task therefore runs in a process with a group of its own,
+which is killed as a whole when its time is up and replaced for the next task. A worker serves many tasks, so that slow
+imports happen once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from .process import Outcome, Worker, WorkerStartError
+
+__all__ = ["Outcome", "WorkerStartError", "run_tasks"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def run_tasks(
+    function: Callable[[T], R],
+    tasks: Iterable[T],
+    *,
+    workers: int,
+    time_limit: float,
+    initializer: Callable[[], object] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Generator[tuple[T, Outcome[R]], None, None]:
+    """Run ``function`` on every task in ``workers`` processes and yield each task with its outcome as it completes.
+
+    Tasks are taken from the iterable only when a worker is free. ``time_limit`` is in seconds per task and does not
+    count a worker's start. ``memory_limit_bytes`` limits the private memory of a worker (RLIMIT_DATA). What a worker
+    prints is kept from the terminal; its last line is part of a crash's message. Closing the generator kills all
+    workers, and so does the death of this process; iterate from one thread, whose end also ends the workers.
+
+    Args:
+        function: importable by name from a module (not a lambda or a local function).
+
+    Raises:
+        ValueError: workers or time_limit is not positive.
+        WorkerStartError: a worker died or failed before its first task.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers!r}")
+    if not time_limit > 0:
+        raise ValueError(f"time_limit must be positive, not {time_limit!r}")
+    return _run(function, iter(tasks), workers, time_limit, initializer, memory_limit_bytes)
+
+
+def _run(
+    function: Callable[[T], R],
+    tasks: Iterator[T],
+    workers: int,
+    time_limit: float,
+    initializer: Callable[[], object] | None,
+    memory_limit_bytes: int | None,
+) -> Generator[tuple[T, Outcome[R]], None, None]:
+    pool: list[Worker[T, R]] = []
+    done: list[tuple[T, Outcome[R]]] = []
+    more = True
+    try:
+        while True:
+            while more and sum(worker.task is not None for worker in pool) < workers:
+                try:
+                    task = next(tasks)
+                except StopIteration:
+                    more = False
+                    break
+                idle = next((worker for worker in pool if worker.task is None), None)
+                if idle is None:
+                    idle = Worker(pickle.dumps((function, initializer)), memory_limit_bytes)
+                    pool.append(idle)
+                idle.assign(task, time_limit)
+            # Freed workers got their next task first, so that they compute while the caller looks at the results.
+            yield from done
+            done.clear()
+            busy = [worker for worker in pool if worker.task is not None]
+            if not busy:
+                return
+            first_deadline = min(worker.deadline for worker in busy)
+            signs = [sign for worker in busy for sign in (worker.connection, worker.process.sentinel)]
+            wait(signs, max(first_deadline - time.monotonic(), 0))
+            for worker in busy:
+                outcome = worker.poll()
+                if outcome is None or worker.task is None:
+                    continue
+                done.append((worker.task[0], outcome))
+                worker.task = None
+                if not worker.alive:
+                    worker.kill()
+                    pool.remove(worker)
+    finally:
+        for worker in pool:
+            worker.kill()

@@ -1,0 +1,219 @@
+"""Read tables: all of one, strictly, or one family at a time, fast."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ..problem import AttentionFamily
+from .check import check_family, check_table
+from .evidence import EVIDENCE
+from .table import SCHEMA, Box, ConfigRow, FamilyTable, RoutingRow, Table, TableError
+from .yaml_nodes import Value, compose, read_text
+
+T = TypeVar("T")
+
+
+def load_table(path: str | os.PathLike[str]) -> Table:
+    """The whole table, every field and the coverage of every family checked.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        TableError: anything else, with file, line and field.
+    """
+    return _whole(path, read_text(path))
+
+
+@dataclass(frozen=True)
+class LazyTable:
+    """A table whose families are parsed and checked when first asked for.
+
+    ``families`` holds the families of the file in its order, each with the text of its block and the line before it.
+    """
+
+    path: str | os.PathLike[str]
+    arch: str
+    compute_units: int
+    wave_size: int
+    built_with: Mapping[str, str]
+    families: Mapping[AttentionFamily, tuple[str, int]]
+    _parsed: dict[AttentionFamily, FamilyTable] = field(default_factory=dict, repr=False, compare=False)
+
+    def family(self, family: AttentionFamily) -> FamilyTable:
+        """The rows of one family.
+
+        Raises:
+            KeyError: the table does not have the family.
+            TableError: its block is not valid.
+        """
+        if family not in self._parsed:
+            block, skipped_lines = self.families[family]
+            (value,) = compose(self.path, block, skipped_lines).items()
+            parsed = _family(replace(value, name=f"families[{list(self.families).index(family)}]"))
+            for fault in check_family(parsed, self.path):
+                raise fault
+            self._parsed[family] = parsed
+        return self._parsed[family]
+
+
+def open_table(path: str | os.PathLike[str]) -> LazyTable:
+    """Open a table without parsing its rows: for serving, where one or two of many families are ever asked for.
+
+    A file whose layout was changed so that it cannot be cut safely is loaded whole.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        TableError: the file or its header is not valid; errors inside a family come from :meth:`LazyTable.family`.
+    """
+    text = read_text(path)
+    split = _split(text)
+    if split is None:
+        table = _whole(path, text)
+        families = {item.family: ("", item.line) for item in table.families}
+        parsed = {item.family: item for item in table.families}
+        return LazyTable(path, table.arch, table.compute_units, table.wave_size, table.built_with, families, parsed)
+    header_text, blocks = split
+    header, _ = _header(compose(path, header_text))
+    for fault in check_table(header, path):
+        raise fault
+    return LazyTable(path, header.arch, header.compute_units, header.wave_size, header.built_with, blocks)
+
+
+_FIRST = re.compile(r"^( *)- problem:", re.MULTILINE)
+_HEADER_END = re.compile(r"^families: *(#.*)?\n( *(#.*)?\n)*\Z", re.MULTILINE)
+_PROBLEM = re.compile(r" *- problem: \{([^{}]*)\}[ ]*(?:#.*)?")
+_PAIR = re.compile(r"([a-z_]+): (?:(true|false)|(0|[1-9][0-9]{0,17})|([a-z][a-z0-9_]*))")
+_YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "null"))
+# Anchors, tags, quotes and block text could hide or share what looks like the start of a family.
+_UNSAFE = re.compile(r"[&*!\"'|>%\t\r\x85\u2028\u2029]")
+
+
+def _split(text: str) -> tuple[str, dict[AttentionFamily, tuple[str, int]]] | None:
+    """The header, and each family's block with the number of lines before it.
+
+    None when only a full parse can tell the families apart.
+    """
+    first = _FIRST.search(text)
+    if first is None or _UNSAFE.search(text, first.start()) or not _HEADER_END.search(text[: first.start()]):
+        return None
+    # Every line indented no deeper than the first family must start a family.
+    margin = re.compile(rf"^ {{0,{len(first[1])}}}(?=[^ #\n]).*", re.MULTILINE)
+    starts = list(margin.finditer(text, first.start()))
+    blocks: dict[AttentionFamily, tuple[str, int]] = {}
+    line = text.count("\n", 0, first.start())
+    for start, end in zip(starts, [*(item.start() for item in starts[1:]), len(text)], strict=True):
+        family = _plain_problem(start[0]) if start[0].startswith(first[0]) else None
+        if family is None or family in blocks:
+            return None
+        blocks[family] = text[start.start() : end], line
+        line += text.count("\n", start.start(), end)
+    return text[: first.start()], blocks
+
+
+def _plain_problem(line: str) -> AttentionFamily | None:
+    """The family on a ``- problem: {...}`` line that needs no YAML parser to be understood."""
+    match = _PROBLEM.fullmatch(line)
+    values: dict[str, bool | int | str] = {}
+    for item in match[1].split(", ") if match else ():
+        pair = _PAIR.fullmatch(item)
+        if pair is None or pair[1] in values or pair[4] in _YAML_WORDS:
+            return None
+        values[pair[1]] = pair[2] == "true" if pair[2] else int(pair[3]) if pair[3] else pair[4]
+    try:
+        return AttentionFamily.from_dict(values)
+    except ValueError:
+        return None
+
+
+def _whole(path: str | os.PathLike[str], text: str) -> Table:
+    header, families = _header(compose(path, text))
+    tables: dict[AttentionFamily, FamilyTable] = {}
+    for value in families.items():
+        item = _family(value)
+        if item.family in tables:
+            value.fail(f"the family is already on line {tables[item.family].line}")
+        tables[item.family] = item
+    table = Table(header.arch, header.compute_units, header.wave_size, header.built_with, tuple(tables.values()))
+    for fault in check_table(table, path):
+        raise fault
+    return table
+
+
+def _header(root: Value) -> tuple[Table, Value]:
+    """A table without its families, and the value of its families."""
+    schema = root.mapping().get("schema")
+    if schema is None:
+        root.fail("field schema is missing")
+    if schema.integer() != SCHEMA:
+        schema.fail(f"schema {schema.integer()} is not supported; this version of attn-tune reads schema {SCHEMA}")
+    values = root.fields(("schema", "arch", "built_with", "families"))
+    arch = values["arch"].fields(("name", "compute_units", "wave_size"))
+    built_with = {name: value.text() for name, value in values["built_with"].mapping().items()}
+    numbers = arch["compute_units"].integer(), arch["wave_size"].integer()
+    return Table(arch["name"].text(), *numbers, built_with, ()), values["families"]
+
+
+def _family(value: Value) -> FamilyTable:
+    values = value.fields(("problem", "routing", "configs"))
+    problem = {name: item.scalar() for name, item in values["problem"].mapping().items()}
+    family = _build(values["problem"], lambda: AttentionFamily.from_dict(problem))
+    routing = tuple(_routing_row(item) for item in values["routing"].items())
+    configs = {
+        kernel: tuple(_config_row(item) for item in rows.items())
+        for kernel, rows in values["configs"].mapping().items()
+    }
+    return FamilyTable(family, routing, configs, value.line)
+
+
+def _routing_row(value: Value) -> RoutingRow:
+    values = value.fields(("max_seqlen_q", "num_seqs", "routes"))
+    routes: dict[int, str] = {}
+    for start, kernel in values["routes"].mapping().items():
+        if not re.fullmatch(r"[1-9][0-9]{0,17}", start):
+            kernel.fail("a route starts at a max_seqlen_k of 1 or more")
+        routes[int(start)] = kernel.text()
+    plane = values["max_seqlen_q"].interval(), values["num_seqs"].interval()
+    return _build(value, lambda: RoutingRow(*plane, routes, value.line))
+
+
+def _config_row(value: Value) -> ConfigRow:
+    numbers = ("regret", "best_rule", "spread", "error")
+    values = value.fields(("when", "config", "evidence"), ("us", "samples", *numbers))
+    when = values["when"].fields(("max_seqlen_q", "num_seqs", "max_seqlen_k"))
+    intervals = [when[name].interval() for name in ("max_seqlen_q", "num_seqs", "max_seqlen_k")]
+    evidence = values["evidence"].text()
+    if evidence not in EVIDENCE:
+        values["evidence"].fail(f"must be one of {', '.join(EVIDENCE)}, not {evidence!r}")
+    if "us" not in values and evidence != "rule":
+        value.fail(f"field us is missing, which a {evidence} row must have")
+    return ConfigRow(
+        when=_build(values["when"], lambda: Box(*intervals)),
+        config={name: item.integer(low=0) for name, item in values["config"].mapping().items()},
+        evidence=evidence,
+        us=_times(values["us"]) if "us" in values else None,
+        samples=values["samples"].integer(low=0) if "samples" in values else 0,
+        line=value.line,
+        **{name: values[name].number() for name in numbers if name in values},
+    )
+
+
+def _times(value: Value) -> tuple[float, float]:
+    import yaml
+
+    ends = [item.number() for item in (value.items() if isinstance(value.node, yaml.SequenceNode) else [value] * 2)]
+    if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
+        value.fail("must be a time above 0 or [shortest, longest]")
+    return ends[0], ends[1]
+
+
+def _build(value: Value, make: Callable[[], T]) -> T:
+    """What ``make`` returns, with its ValueError placed in the file."""
+    try:
+        return make()
+    except TableError:
+        raise
+    except ValueError as error:
+        value.fail(str(error))
