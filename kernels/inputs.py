@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ class AttentionInputs:
     def per_token_scales(self) -> bool:
         return self.k_scale is not None and self.k_scale.dim() == 3
 
-    @property
+    @cached_property
     def family(self) -> AttentionFamily:
         """The family that these tensors belong to. Raises ValueError naming what does not fit."""
         scales = "none" if self.k_scale is None else "per_token_head" if self.per_token_scales else "per_tensor"
@@ -92,7 +93,7 @@ class AttentionInputs:
             qq_bias=self.qq_bias is not None,
         )
 
-    @property
+    @cached_property
     def problem(self) -> AttentionProblem:
         return AttentionProblem(
             self.family, self.seqused_k.shape[0], self.max_seqlen_q, self.max_seqlen_k, min(

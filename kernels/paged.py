@@ -8,7 +8,16 @@ from .attend import LOG2E, attend_tiles
 from .query import load_query, locate_query_block, visible_tiles, write_output
 
 # Sizes that change from call to call are not specialised, so that one compilation serves them all.
-_UNSPECIALISED = ["num_seqs", "blocks_per_seq", "num_segments", "num_blocks", "qq_bias_len"]
+_UNSPECIALISED = [
+    "num_kv_heads",
+    "num_seqs",
+    "blocks_per_seq",
+    "num_blocks",
+    "num_segments",
+    "qq_bias_len",
+    "stride_block_table",
+    "stride_qq_bias",
+]
 
 
 @triton.jit(do_not_specialize=_UNSPECIALISED)
@@ -32,6 +41,7 @@ def paged_attention(
     qq_bias_ptr,
     softmax_scale,
     softcap,
+    num_kv_heads,
     num_seqs,
     blocks_per_seq,
     num_blocks,
@@ -85,17 +95,18 @@ def paged_attention(
 ):
     """Paged attention of one query block and one KV head.
 
-    Grid (num_kv_heads, num_blocks, num_segments). Without SPLIT the result goes to ``out``. With it, each segment of
-    the block's tiles writes an unnormalised partial [token, head, segment, VALUE_SIZE_PADDED] with its row maximum and
-    sum, for the reduce; a segment without keys writes the maximum -inf alone. ``out`` strides are in elements.
+    Grid (num_kv_heads * num_blocks, num_segments), since only the first axis of a grid may be long. Without SPLIT the
+    result goes to ``out``. With it, each segment of the block's tiles writes an unnormalised partial [token, head,
+    segment, VALUE_SIZE_PADDED] with its row maximum and sum, for the reduce; a segment without keys writes the maximum
+    -inf alone.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
     if OVERLAP_REDUCE:
         cuda.gdc_launch_dependents()
-    kv_head = tl.program_id(0)
+    kv_head = tl.program_id(0) % num_kv_heads
     # The last blocks of a causal prompt see the most keys: start them first, so that the grid ends evenly.
-    block = num_blocks - 1 - tl.program_id(1)
-    segment = tl.program_id(2)
+    block = num_blocks - 1 - tl.program_id(0) // num_kv_heads
+    segment = tl.program_id(1)
 
     seq, seq_start, query_len, seq_len, first_query = locate_query_block(
         block, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, blocks_per_seq, BLOCK_Q
@@ -117,7 +128,7 @@ def paged_attention(
     key_begin, key_end, tile_begin, tile_end, whole_end = visible_tiles(
         first_query, query_len, seq_len, BLOCK_Q, TILE_SIZE, WINDOW, CAUSAL
     )
-    num_query_heads = tl.num_programs(0) * GROUP_SIZE
+    num_query_heads = num_kv_heads * GROUP_SIZE
     partial_row = (token.to(tl.int64) * num_query_heads + head) * num_segments + segment
     if SPLIT:
         tiles_per_segment = tl.cdiv(tile_end - tile_begin, num_segments)

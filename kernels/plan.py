@@ -32,31 +32,36 @@ def plan_paged_attention(
     k, v, q, out = inputs.k, inputs.v, inputs.q, inputs.out
     head_axis, slot_axis = (1, 3) if inputs.shuffled else (2, 1)
     scale_strides = inputs.k_scale.stride() if token_scales and inputs.k_scale is not None else (0, 0, 0)
-    shared = {"cu_seqlens_q_ptr": inputs.cu_seqlens_q}
-    final = {
-        "out_ptr": out,
-        "sinks_ptr": inputs.sinks,
-        "out_scale_ptr": inputs.out_scale,
+    partials = {
+        "partial_ptr": workspace.partial if workspace else None,
+        "partial_max_ptr": workspace.partial_max if workspace else None,
+        "partial_sum_ptr": workspace.partial_sum if workspace else None,
+    }
+    out_strides = {
         "stride_out_token": out.stride(0),
         "stride_out_head": out.stride(1),
         "stride_out_dim": out.stride(2),
     }
-    arguments = shared | final | {
+    # In the order of the kernel's parameters.
+    arguments = {
         "q_ptr": q,
         "k_ptr": k,
         "v_ptr": v,
-        "partial_ptr": workspace.partial if workspace else None,
-        "partial_max_ptr": workspace.partial_max if workspace else None,
-        "partial_sum_ptr": workspace.partial_sum if workspace else None,
+        "out_ptr": out,
+        **partials,
         "block_table_ptr": inputs.block_table,
+        "cu_seqlens_q_ptr": inputs.cu_seqlens_q,
         "seqused_k_ptr": inputs.seqused_k,
         "q_scale_ptr": inputs.q_scale,
         "k_scale_ptr": inputs.k_scale,
         "v_scale_ptr": inputs.v_scale,
+        "out_scale_ptr": inputs.out_scale,
+        "sinks_ptr": inputs.sinks,
         "alibi_slopes_ptr": inputs.alibi_slopes,
         "qq_bias_ptr": inputs.qq_bias,
         "softmax_scale": float(inputs.softmax_scale),
         "softcap": float(inputs.softcap),
+        "num_kv_heads": family.num_kv_heads,
         "num_seqs": problem.num_seqs,
         "blocks_per_seq": blocks_per_seq,
         "num_blocks": num_blocks,
@@ -76,9 +81,10 @@ def plan_paged_attention(
         "stride_scale_page": scale_strides[0],
         "stride_scale_slot": scale_strides[2],
         "stride_scale_head": scale_strides[1],
+        **out_strides,
         "stride_block_table": inputs.block_table.stride(0),
         "stride_qq_bias": inputs.qq_bias.stride(0) if inputs.qq_bias is not None else 0,
-    }  # fmt: skip
+    }
     constants = {
         "GROUP_SIZE": family.group_size,
         "HEAD_SIZE": family.head_size,
@@ -108,31 +114,31 @@ def plan_paged_attention(
         "KEYS_FIRST": bool(config.get("KEYS_FIRST", 0)),
         "OVERLAP_REDUCE": overlap,
     }
-    grid = (family.num_kv_heads, num_blocks, num_segments)
+    grid = (family.num_kv_heads * num_blocks, num_segments, 1)
     launches = [Launch("attn_tune.kernels.paged:paged_attention", grid, arguments, constants, compile_options(config))]
-    if split and workspace is not None:
+    if split:
         block_segments, block_d = reduce_block(num_segments, value_padded)
-        launches.append(
-            Launch(
-                "attn_tune.kernels.reduce:reduce_segments",
-                (family.num_query_heads, inputs.q.shape[0], value_padded // block_d),
-                shared | final | {
-                    "partial_ptr": workspace.partial,
-                    "partial_max_ptr": workspace.partial_max,
-                    "partial_sum_ptr": workspace.partial_sum,
-                    "num_segments": num_segments,
-                    "num_seqs": problem.num_seqs,
-                },
-                {
-                    "VALUE_SIZE": family.value_head_size,
-                    "VALUE_SIZE_PADDED": value_padded,
-                    "BLOCK_D": block_d,
-                    "BLOCK_SEGMENTS": block_segments,
-                    "SINKS": family.sinks,
-                    "OUT_SCALE": inputs.out_scale is not None,
-                    "OVERLAP_REDUCE": overlap,
-                },
-                {"num_warps": 4, "num_stages": 1} | ({"launch_pdl": 1} if overlap else {}),
-            )
-        )  # fmt: skip
+        arguments = {
+            **partials,
+            "out_ptr": out,
+            "cu_seqlens_q_ptr": inputs.cu_seqlens_q,
+            "sinks_ptr": inputs.sinks,
+            "out_scale_ptr": inputs.out_scale,
+            "num_query_heads": family.num_query_heads,
+            "num_segments": num_segments,
+            "num_seqs": problem.num_seqs,
+            **out_strides,
+        }
+        constants = {
+            "VALUE_SIZE": family.value_head_size,
+            "VALUE_SIZE_PADDED": value_padded,
+            "BLOCK_D": block_d,
+            "BLOCK_SEGMENTS": block_segments,
+            "SINKS": family.sinks,
+            "OUT_SCALE": inputs.out_scale is not None,
+            "OVERLAP_REDUCE": overlap,
+        }
+        options = {"num_warps": 4, "num_stages": 1} | ({"launch_pdl": 1} if overlap else {})
+        grid = (family.num_query_heads * inputs.q.shape[0], value_padded // block_d, 1)
+        launches.append(Launch("attn_tune.kernels.reduce:reduce_segments", grid, arguments, constants, options))
     return launches

@@ -51,12 +51,13 @@ class Work:
     tile_size: int
     head_size: int  # padded to what the kernel computes on
     value_head_size: int
+    tile_flops_16bit: int  # of matrix products, as issued: padding included
+    tile_flops_8bit: int
+    tile_converted: int  # elements converted from the cache's dtype
     tile_bytes: int  # K, V and scale bytes that one tile loads
+    pipelined: bool  # tiles are loaded ahead of their use
     kv_bytes: int  # distinct K, V and scale bytes of the batch
     query_bytes: int  # query read and output written
-    kv_element_bytes: int
-    converts_kv: bool  # the cache is converted to 16 bits before the matrix products
-    launches: int = 1
     partial_bytes: int = 0  # partial results written, and read again by the reduce
     reduce_programs: int = 0
     reduce_segments: int = 0

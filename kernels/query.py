@@ -7,6 +7,8 @@ head, so that each KV tile is read once for all of them.
 import triton
 import triton.language as tl
 
+from .attend import INTERPRETED
+
 
 @triton.jit
 def locate_query_block(block, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, blocks_per_seq, BLOCK_Q: tl.constexpr):
@@ -121,4 +123,6 @@ def write_output(acc, out_ptr, offsets, mask, out_scale_ptr, OUT_SCALE: tl.const
     """Store finished rows in the output's dtype; an fp8 output is divided by its scale and clamped to e4m3's range."""
     if OUT_SCALE:
         acc = tl.clamp(acc / tl.load(out_scale_ptr), -448.0, 448.0)
+        if INTERPRETED:  # Triton's interpreter loses the carry of a rounding to e4m3
+            acc = four_significant_bits(acc)
     tl.store(out_ptr + offsets, acc.to(out_ptr.dtype.element_ty), mask=mask)

@@ -8,7 +8,7 @@ from .attend import LOG2E
 from .query import write_output
 
 
-@triton.jit(do_not_specialize=["num_segments", "num_seqs"])
+@triton.jit(do_not_specialize=["num_segments", "num_seqs", "num_query_heads"])
 def reduce_segments(
     partial_ptr,
     partial_max_ptr,
@@ -17,6 +17,7 @@ def reduce_segments(
     cu_seqlens_q_ptr,
     sinks_ptr,
     out_scale_ptr,
+    num_query_heads,
     num_segments,
     num_seqs,
     stride_out_token,
@@ -32,13 +33,13 @@ def reduce_segments(
 ):
     """Combine the partials of one token and query head over a slice of the value dimension.
 
-    Grid (num_query_heads, num_tokens, VALUE_SIZE_PADDED / BLOCK_D). Segments whose maximum is -inf weigh nothing;
+    Grid (num_query_heads * num_tokens, VALUE_SIZE_PADDED / BLOCK_D). Segments whose maximum is -inf weigh nothing;
     a token of which every segment is empty (a padding row) leaves the output as it was.
     """
-    head = tl.program_id(0)
-    token = tl.program_id(1)
-    dim = tl.program_id(2) * BLOCK_D + tl.arange(0, BLOCK_D)
-    first = (token.to(tl.int64) * tl.num_programs(0) + head) * num_segments
+    head = tl.program_id(0) % num_query_heads
+    token = tl.program_id(0) // num_query_heads
+    dim = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    first = (token.to(tl.int64) * num_query_heads + head) * num_segments
     if OVERLAP_REDUCE:  # launched while the attention kernel still runs: wait for its partials
         cuda.gdc_wait()
     num_tokens = tl.load(cu_seqlens_q_ptr + num_seqs)

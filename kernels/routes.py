@@ -74,7 +74,7 @@ class PagedAttention:
             own["KEYS_FIRST"] = 1
             if self.split:
                 own["OVERLAP_REDUCE"] = 1
-        return own | dict(config)
+        return dict(config) | {name: value for name, value in own.items() if name not in config}
 
     def space(self, family: AttentionFamily, arch: ArchSpec) -> Iterator[dict[str, int]]:
         """BLOCK_M, TILE_SIZE, warps, stages, waves_per_eu and the kernel's own parameters, without NUM_SEGMENTS.
@@ -144,7 +144,7 @@ class PagedAttention:
         step = max(blocks_per_seq // 64, 1)
         sampled = range(0, blocks_per_seq, step)
         for index in sampled:
-            last = problem.max_seqlen_k - mean_query + min((index + 1) * block_q, mean_query)
+            last = max(problem.max_seqlen_k - mean_query + min((index + 1) * block_q, mean_query), 1)
             keys = last if family.causal else problem.max_seqlen_k
             first = max(keys - min(block_q, mean_query) - family.sliding_window + 1, 0) if family.sliding_window else 0
             count = -(-keys // tile_size) - first // tile_size
@@ -155,6 +155,7 @@ class PagedAttention:
         rows = problem.num_tokens * family.num_query_heads
         token_bytes = family.bytes_per_token // family.num_kv_heads
         kv_8bit = DTYPE_BYTES[family.kv_dtype] == 1
+        terms = config.get("QUERY_TERMS", 0)
         return Work(
             programs=blocks * family.num_kv_heads * segments,
             tiles_per_program=longest,
@@ -163,13 +164,14 @@ class PagedAttention:
             tile_size=tile_size,
             head_size=head,
             value_head_size=value,
+            tile_flops_16bit=2 * block_m * tile_size * (value if terms else head + value),
+            tile_flops_8bit=2 * block_m * tile_size * head * terms,
+            tile_converted=tile_size * ((0 if terms else head) + value) if kv_8bit else 0,
             tile_bytes=tile_size * token_bytes,
+            pipelined=config["num_stages"] > 1,
             kv_bytes=problem.num_seqs * min(problem.max_seqlen_k, problem.visible_keys + mean_query)
             * family.bytes_per_token,
             query_bytes=rows * (family.head_size * DTYPE_BYTES[family.q_dtype] + family.value_head_size * 2),
-            kv_element_bytes=DTYPE_BYTES[family.kv_dtype],
-            converts_kv=kv_8bit,
-            launches=2 if self.split else 1,
             partial_bytes=rows * segments * (value + 2) * 4 if self.split else 0,
             reduce_programs=rows * (value // reduce_block(segments, value)[1]) if self.split else 0,
             reduce_segments=segments if self.split else 0,

@@ -41,10 +41,9 @@ class ArchSpec:
     # Speed
     clock_hz: float
     bandwidth: float  # bytes/s that a streaming read reaches
-    bandwidth_per_unit: float  # bytes/s that one unit reaches on its own
     cache_bytes: int  # the last level of cache
     cache_bandwidth: float  # bytes/s
-    memory_latency: float  # seconds, to DRAM
+    memory_latency: float  # seconds, to DRAM while it is busy
     matrix_flops_16bit: int  # per clock per unit, dense
     matrix_flops_8bit: int
     vector_lanes: int  # fp32 operations per clock per unit
@@ -97,10 +96,9 @@ _GFX942 = ArchSpec(
     max_programs_per_unit=16,  # LLVM: barriers
     clock_hz=2.1e9,  # ROCM
     bandwidth=4.0e12,  # ORIGAMI
-    bandwidth_per_unit=60e9,  # ORIGAMI: 0.015 of 4 TB/s
     cache_bytes=256 << 20,  # ROCM: MALL
     cache_bandwidth=8.5e12,  # ORIGAMI
-    memory_latency=0.7e-6,  # FIT
+    memory_latency=1.3e-6,  # FIT: as gfx950
     matrix_flops_16bit=2048,  # ROCM: 1307 TFLOP/s over 304 units at 2.1 GHz
     matrix_flops_8bit=4096,  # ROCM
     vector_lanes=64,  # LLVM: full rate
@@ -129,10 +127,9 @@ _GFX950 = ArchSpec(
     max_programs_per_unit=16,  # LLVM: barriers
     clock_hz=2.1e9,  # FIT: under load; ROCM peak 2.4 GHz (MI355X)
     bandwidth=6.7e12,  # rocm-systems#8480 measured 6.91 TB/s; tokenspeed#191 fits 6.7
-    bandwidth_per_unit=48e9,  # ORIGAMI: 0.008 of 6 TB/s
     cache_bytes=256 << 20,  # ROCM: MALL
     cache_bandwidth=8.5e12,  # ORIGAMI
-    memory_latency=0.8e-6,  # FIT; MI300X microbenchmarks report 0.35 to 0.8
+    memory_latency=1.3e-6,  # FIT: MI300X microbenchmarks report 0.35 to 0.8 idle; scaled as on sm_90
     matrix_flops_16bit=4096,  # ROCM: 2.5 PFLOP/s over 256 units at 2.4 GHz; LLVM: 16x16x32 in 16 clocks
     matrix_flops_8bit=8192,  # ROCM; LLVM: 16x16x128 f8f6f4 in 32 clocks
     vector_lanes=64,  # LLVM
@@ -161,10 +158,9 @@ _GFX1250 = ArchSpec(
     max_programs_per_unit=16,  # LLVM: barriers
     clock_hz=2.3e9,  # FIT: under load; 2.4 GHz reproduces AMD's 20 PFLOP/s
     bandwidth=16e12,  # FIT: 0.82 of RJ's 19.6 TB/s; no measurement is published
-    bandwidth_per_unit=100e9,  # FIT: gfx950's share of peak, scaled by bandwidth
     cache_bytes=192 << 20,  # RJ: L2
     cache_bandwidth=24e12,  # FIT
-    memory_latency=0.8e-6,  # FIT
+    memory_latency=1.3e-6,  # FIT: as gfx950
     matrix_flops_16bit=8192,  # LLVM: v_wmma 16x16x32 in 8 clocks
     matrix_flops_8bit=32768,  # LLVM, newer tree: 16x16x128 in 8 clocks
     vector_lanes=128,  # LLVM: SIMD32
@@ -193,10 +189,9 @@ _SM_90 = ArchSpec(
     max_programs_per_unit=32,  # NV
     clock_hz=1.75e9,  # FIT: under load; H200 reads 1.98 GHz boost
     bandwidth=4.27e12,  # H200: device copy, bytes read plus bytes written
-    bandwidth_per_unit=60e9,  # FIT
     cache_bytes=50 << 20,  # NV
     cache_bandwidth=7e12,  # FIT
-    memory_latency=0.45e-6,  # GH200 microbenchmarks report 690 clocks
+    memory_latency=1.1e-6,  # H200: fitted; idle GH200 microbenchmarks report 690 clocks
     matrix_flops_16bit=4096,  # NV: 989 TFLOP/s
     matrix_flops_8bit=8192,  # NV
     vector_lanes=128,  # NV
@@ -214,10 +209,9 @@ _SM_100 = replace(
     compute_units=148,  # NVIDIA's B200 datasheet
     aliases=("nvidia b200", "b200"),
     bandwidth=7.2e12,  # FIT: 0.9 of the datasheet's 8 TB/s
-    bandwidth_per_unit=80e9,  # FIT
     cache_bytes=126 << 20,  # NVIDIA's B200 datasheet
     cache_bandwidth=12e12,  # FIT
-    memory_latency=0.5e-6,  # GB200 microbenchmarks report 860 clocks
+    memory_latency=1.2e-6,  # FIT: as sm_90, plus GB200's longer idle latency
     matrix_flops_16bit=8192,  # NVIDIA's B200 datasheet: 2.25 PFLOP/s
     matrix_flops_8bit=16384,
 )

@@ -127,6 +127,23 @@ def test_closing_the_generator_kills_the_workers() -> None:
     assert children() <= before
 
 
+def test_a_worker_that_dies_while_idle_is_replaced() -> None:
+    def tasks() -> Iterator[int]:
+        yield 0
+        yield 1
+        for process in seen:
+            os.kill(process, signal.SIGKILL)
+            assert wait_until_gone(process)
+        yield 2
+
+    seen: list[int] = []
+    for _, outcome in run_tasks(worker_tasks.process_id, tasks(), workers=1, time_limit=60):
+        assert outcome.status == "ok"
+        assert outcome.value is not None
+        seen.append(outcome.value)
+    assert len(set(seen)) == 2
+
+
 SCRIPT = """
 import sys, time
 sys.path.insert(0, {folder!r})

@@ -12,7 +12,9 @@ KERNELS_PACKAGE = __package__.rpartition(".")[0] + ".kernels"
 
 @functools.cache
 def kernel_source_hash(package: str = KERNELS_PACKAGE) -> str:
-    """Eight hex digits over the names and bytes of all Python files of a package, or of a module's one file.
+    """Eight hex digits over the names and bytes of a package's files that hold device code, or of a module's one file.
+
+    Host code is left out: what it changes shows in a launch's signature, constants and options.
 
     The default is this project's kernels; a third party's kernel passes the package or module that holds it.
 
@@ -35,6 +37,8 @@ def kernel_source_hash(package: str = KERNELS_PACKAGE) -> str:
     digest = hashlib.sha256()
     for name, file in sorted(files):
         content = file.read_bytes()
+        if name and b"@triton.jit" not in content and b"@gluon.jit" not in content:
+            continue
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()[:8]

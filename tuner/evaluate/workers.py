@@ -71,6 +71,10 @@ def _run(
                     more = False
                     break
                 idle = next((worker for worker in pool if worker.task is None), None)
+                if idle is not None and not idle.process.is_alive():  # killed from outside: not the next task's fault
+                    idle.kill()
+                    pool.remove(idle)
+                    idle = None
                 if idle is None:
                     idle = Worker(pickle.dumps((function, initializer)), memory_limit_bytes)
                     pool.append(idle)
