@@ -21,7 +21,9 @@ def plan_paged_attention(
     num_segments = config["NUM_SEGMENTS"] if split else 1
     num_blocks, blocks_per_seq = query_blocks(problem, block_m)
     value_padded = padded_head_size(family.value_head_size)
-    if split and workspace is None:
+    if not split:
+        workspace = None
+    elif workspace is None:
         workspace = allocate_workspace(
             inputs.q.shape[0], family.num_query_heads, num_segments, value_padded, inputs.q.device
         )
@@ -138,7 +140,7 @@ def plan_paged_attention(
             "OUT_SCALE": inputs.out_scale is not None,
             "OVERLAP_REDUCE": overlap,
         }
-        options = {"num_warps": 4, "num_stages": 1} | ({"launch_pdl": 1} if overlap else {})
+        options = compile_options({"num_warps": 4, "num_stages": 1}) | ({"launch_pdl": 1} if overlap else {})
         grid = (family.num_query_heads * inputs.q.shape[0], value_padded // block_d, 1)
         launches.append(Launch("attn_tune.kernels.reduce:reduce_segments", grid, arguments, constants, options))
     return launches

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .inputs import AttentionInputs, Workspace
 
 MAX_SEGMENTS = 256
+MAX_PARTIAL_BYTES = 1 << 30
 
 
 def padded_head_size(head_size: int) -> int:
@@ -85,7 +86,7 @@ class PagedAttention:
         head = padded_head_size(max(family.head_size, family.value_head_size))
         hip = arch.backend == "hip"
         accumulators = arch.wave_size * ((arch.max_registers + 1) // 2)
-        query_terms = (0,)
+        query_terms: tuple[int, ...] = (0,)
         if family.kv_dtype == "fp8_e4m3" and arch.fp8_matrix:
             query_terms = (1,) if family.q_dtype == "fp8_e4m3" else (0, 2)
         for block_m, tile_size, num_warps, num_stages, waves_per_eu, terms, keys_first in product(
@@ -124,7 +125,10 @@ class PagedAttention:
             return (1,)
         tiles = -(-problem.visible_keys // config["TILE_SIZE"])
         blocks = query_blocks(problem, config["BLOCK_M"])[0] * problem.family.num_kv_heads
-        limit = min(tiles, MAX_SEGMENTS)
+        value = padded_head_size(problem.family.value_head_size)
+        partial_bytes = problem.num_tokens * problem.family.num_query_heads * value * 4  # of one segment
+        most_programs = 64 * arch.compute_units
+        limit = min(tiles, MAX_SEGMENTS, MAX_PARTIAL_BYTES // partial_bytes, most_programs // blocks)
         counts = {2**i for i in range(1, 9)}
         resident = arch.compute_units * occupancy
         counts |= {waves * resident // blocks for waves in (1, 2, 3, 4)}
@@ -194,8 +198,11 @@ def reduce_block(num_segments: int, value_size_padded: int) -> tuple[int, int]:
 
 
 def compile_options(config: Config) -> dict[str, int]:
-    """The part of a config that the compiler takes."""
-    return {name: config[name] for name in COMPILE_OPTIONS if name in config}
+    """The part of a config that the compiler takes.
+
+    Fused multiply-adds are asked for by name, because Triton's default changes with 3.10.
+    """
+    return {name: config[name] for name in COMPILE_OPTIONS if name in config} | {"enable_fp_fusion": True}
 
 
 ROUTES: dict[str, Any] = {

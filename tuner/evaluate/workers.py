@@ -11,7 +11,7 @@ import pickle
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from .process import Outcome, Worker, WorkerStartError
 
@@ -100,3 +100,47 @@ def _run(
     finally:
         for worker in pool:
             worker.kill()
+
+
+class SoleWorker(Generic[T, R]):
+    """One killable worker that is asked one task at a time, for searches whose next task depends on the last outcome.
+
+    It keeps its state from task to task, unless one kills it: then the next task starts a new one. Use it from one
+    thread, as a context manager.
+    """
+
+    def __init__(self, function: Callable[[T], R], initializer: Callable[[], object] | None = None) -> None:
+        self._setup = pickle.dumps((function, initializer))
+        self._worker: Worker[T, R] | None = None
+
+    def ask(self, task: T, time_limit: float) -> Outcome[R]:
+        """The outcome of one task; a worker that exceeds ``time_limit`` seconds is killed.
+
+        Raises:
+            WorkerStartError: the worker died or failed before its first task.
+        """
+        if self._worker is None or not self._worker.process.is_alive():
+            self.close()
+            self._worker = Worker(self._setup, None)
+        worker = self._worker
+        worker.assign(task, time_limit)
+        outcome = None
+        while outcome is None:
+            wait([worker.connection, worker.process.sentinel], max(worker.deadline - time.monotonic(), 0))
+            outcome = worker.poll()
+        worker.task = None
+        if not worker.alive:
+            self.close()
+        return outcome
+
+    def close(self) -> None:
+        """Kill the worker, if there is one."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    def __enter__(self) -> SoleWorker[T, R]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

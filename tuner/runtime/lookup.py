@@ -37,8 +37,8 @@ def get_config(
     """The kernel and configuration for one attention call.
 
     ``arch`` is an arch or marketing name, None the current device. Head counts are one GPU's. Dtypes are names or
-    torch dtypes. The other family arguments are those of :class:`~attn_tune.problem.AttentionFamily`, the sizes those of
-    :class:`~attn_tune.problem.AttentionProblem`. A mixed batch with fewer ``num_tokens`` than
+    torch dtypes. The other family arguments are those of :class:`~attn_tune.problem.AttentionFamily`, the sizes
+    those of :class:`~attn_tune.problem.AttentionProblem`. A mixed batch with fewer ``num_tokens`` than
     ``num_seqs * max_seqlen_q`` is answered like as many full-length sequences as have its tokens.
 
     The first call for a family reads the tables; later ones do no I/O and take no lock.

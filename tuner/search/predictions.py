@@ -52,7 +52,7 @@ def predicted_candidates(
         counts = set(kernel.segments(problem, config, arch, max(occupancy, 1)))
         counts |= {segments for other, segments in rules if other == key}
         for segments in sorted(counts):
-            full = _with_segments(config, segments)
+            full = with_segments(config, segments)
             prediction = predict(kernel.work(problem, full), resources, arch)
             yield Candidate(key[0], full, prediction.us, "modelled", rules=tuple(rules.get((key, segments), ())))
 
@@ -64,13 +64,13 @@ def estimated_us(problem: AttentionProblem, key: Compilation, arch: ArchSpec) ->
     best = float("inf")
     resources = None
     for segments in (1, *kernel.segments(problem, config, arch, 2)):
-        work = kernel.work(problem, _with_segments(config, segments))
+        work = kernel.work(problem, with_segments(config, segments))
         resources = resources or estimate_resources(work, problem.family, config, arch)
         best = min(best, predict(work, resources, arch).us)
     return best
 
 
-def _with_segments(config: Mapping[str, int], segments: int) -> dict[str, int]:
+def with_segments(config: Mapping[str, int], segments: int) -> dict[str, int]:
     """The config with NUM_SEGMENTS in its usual place, after the tile's size."""
     items = list(config.items())
     return dict([*items[:2], ("NUM_SEGMENTS", segments), *items[2:]])

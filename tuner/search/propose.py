@@ -57,7 +57,7 @@ def next_round(
         candidates = list(predicted_candidates(problem, compiled, arch))
         if candidates:
             best = min(candidates, key=lambda item: item.us)
-            near = [key for key in offered if _one_step(compilation(best.kernel, best.config), key)]
+            near = [key for key in offered if one_step(compilation(best.kernel, best.config), key)]
             neighbours.append(sorted(near, key=lambda key: estimated_us(problem, key, arch)))
     return _first_new(chain.from_iterable(zip_longest(*neighbours)), tried, limit)
 
@@ -70,7 +70,7 @@ def _distinguishable(keys: Iterable[Compilation]) -> list[Compilation]:
     return list(first.values())
 
 
-def _one_step(first: Compilation, second: Compilation) -> bool:
+def one_step(first: Compilation, second: Compilation) -> bool:
     """Whether two compilations of one kernel differ in one parameter, a size by a factor of two at most."""
     if first[0] != second[0] or first == second:
         return False

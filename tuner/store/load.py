@@ -11,6 +11,7 @@ from typing import TypeVar
 from ..problem import AttentionFamily
 from .check import check_family, check_table
 from .evidence import EVIDENCE
+from .plain import plain_family, plain_header, split_families
 from .table import SCHEMA, Box, ConfigRow, FamilyTable, RoutingRow, Table, TableError
 from .yaml_nodes import Value, compose, read_text
 
@@ -51,8 +52,10 @@ class LazyTable:
         """
         if family not in self._parsed:
             block, skipped_lines = self.families[family]
-            (value,) = compose(self.path, block, skipped_lines).items()
-            parsed = _family(replace(value, name=f"families[{list(self.families).index(family)}]"))
+            parsed = plain_family(family, block, skipped_lines)
+            if parsed is None:
+                (value,) = compose(self.path, block, skipped_lines).items()
+                parsed = _family(replace(value, name=f"families[{list(self.families).index(family)}]"))
             for fault in check_family(parsed, self.path):
                 raise fault
             self._parsed[family] = parsed
@@ -69,63 +72,17 @@ def open_table(path: str | os.PathLike[str]) -> LazyTable:
         TableError: the file or its header is not valid; errors inside a family come from :meth:`LazyTable.family`.
     """
     text = read_text(path)
-    split = _split(text)
+    split = split_families(text)
     if split is None:
         table = _whole(path, text)
         families = {item.family: ("", item.line) for item in table.families}
         parsed = {item.family: item for item in table.families}
         return LazyTable(path, table.arch, table.compute_units, table.wave_size, table.built_with, families, parsed)
     header_text, blocks = split
-    header, _ = _header(compose(path, header_text))
+    header = plain_header(header_text) or _header(compose(path, header_text))[0]
     for fault in check_table(header, path):
         raise fault
     return LazyTable(path, header.arch, header.compute_units, header.wave_size, header.built_with, blocks)
-
-
-_FIRST = re.compile(r"^( *)- problem:", re.MULTILINE)
-_HEADER_END = re.compile(r"^families: *(#.*)?\n( *(#.*)?\n)*\Z", re.MULTILINE)
-_PROBLEM = re.compile(r" *- problem: \{([^{}]*)\}[ ]*(?:#.*)?")
-_PAIR = re.compile(r"([a-z_]+): (?:(true|false)|(0|[1-9][0-9]{0,17})|([a-z][a-z0-9_]*))")
-_YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "null"))
-# Anchors, tags, quotes and block text could hide or share what looks like the start of a family.
-_UNSAFE = re.compile(r"[&*!\"'|>%\t\r\x85\u2028\u2029]")
-
-
-def _split(text: str) -> tuple[str, dict[AttentionFamily, tuple[str, int]]] | None:
-    """The header, and each family's block with the number of lines before it.
-
-    None when only a full parse can tell the families apart.
-    """
-    first = _FIRST.search(text)
-    if first is None or _UNSAFE.search(text, first.start()) or not _HEADER_END.search(text[: first.start()]):
-        return None
-    # Every line indented no deeper than the first family must start a family.
-    margin = re.compile(rf"^ {{0,{len(first[1])}}}(?=[^ #\n]).*", re.MULTILINE)
-    starts = list(margin.finditer(text, first.start()))
-    blocks: dict[AttentionFamily, tuple[str, int]] = {}
-    line = text.count("\n", 0, first.start())
-    for start, end in zip(starts, [*(item.start() for item in starts[1:]), len(text)], strict=True):
-        family = _plain_problem(start[0]) if start[0].startswith(first[0]) else None
-        if family is None or family in blocks:
-            return None
-        blocks[family] = text[start.start() : end], line
-        line += text.count("\n", start.start(), end)
-    return text[: first.start()], blocks
-
-
-def _plain_problem(line: str) -> AttentionFamily | None:
-    """The family on a ``- problem: {...}`` line that needs no YAML parser to be understood."""
-    match = _PROBLEM.fullmatch(line)
-    values: dict[str, bool | int | str] = {}
-    for item in match[1].split(", ") if match else ():
-        pair = _PAIR.fullmatch(item)
-        if pair is None or pair[1] in values or pair[4] in _YAML_WORDS:
-            return None
-        values[pair[1]] = pair[2] == "true" if pair[2] else int(pair[3]) if pair[3] else pair[4]
-    try:
-        return AttentionFamily.from_dict(values)
-    except ValueError:
-        return None
 
 
 def _whole(path: str | os.PathLike[str], text: str) -> Table:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 
 Interval = tuple[int, float]
 """(low, high), both included; ``math.inf`` leaves it open."""
@@ -49,4 +48,6 @@ def yaml_number(value: float) -> str:
     """A finite number without an exponent. Raises ValueError when it is not finite."""
     if not math.isfinite(value):
         raise ValueError(f"a table cannot hold {value}")
+    from decimal import Decimal  # not needed to read a table, and slow to import
+
     return format(Decimal(repr(value)), "f")
