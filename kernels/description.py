@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..problem import AttentionFamily, AttentionProblem
+from .routes import padded_head_size
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def _tensors(problem: AttentionProblem) -> dict[str, Meaning]:
         scale = "scales [page, KV head, slot in page] that each cached token and head is multiplied by"
     else:
         scale = "one scale that every cached element is multiplied by"
+    padded = padded_head_size(family.value_head_size)
     empty = "a segment without keys leaves its entry as it was"
     return {
         "q_ptr": Meaning("input", "queries [token, query head, dim], the sequences one after the other"),
@@ -43,18 +45,19 @@ def _tensors(problem: AttentionProblem) -> dict[str, Meaning]:
             "output", "result [token, query head, dim]; rows of tokens of no sequence stay as they were"
         ),
         "partial_ptr": Meaning(
-            "workspace", f"fp32 partial results [token, query head, segment, padded dim], not normalised; {empty}"
+            "workspace",
+            f"partial results [token, query head, segment, dim padded to {padded}], not normalised; {empty}",
         ),
         "partial_max_ptr": Meaning(
-            "workspace", "fp32 largest logit in base 2 of each partial [token, query head, segment]; -inf: no keys"
+            "workspace", "largest logit in base 2 of each partial [token, query head, segment]; -inf: no keys"
         ),
         "partial_sum_ptr": Meaning(
-            "workspace", f"fp32 sum of exponentials of each partial [token, query head, segment]; {empty}"
+            "workspace", f"sum of exponentials of each partial [token, query head, segment]; {empty}"
         ),
         "block_table_ptr": Meaning(
             "input",
             "page in the cache of each sequence's n-th page [sequence, n]",
-            f"row s: the pages of sequence s in order, such as {max_pages} * s + n; entries past its last page are unused",
+            f"row s: the pages of sequence s in order, such as {max_pages} * s + n; those past its last are unused",
         ),
         "cu_seqlens_q_ptr": Meaning(
             "input", "first token of each sequence, and the number of tokens at the end", _query_starts(problem)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .problem import AttentionFamily, AttentionProblem
+from .store.table import TableError
+from .store.yaml_nodes import Value, compose, read_text
 
 FAMILIES: dict[str, AttentionFamily] = {
     "llama-3-8b-tp1": AttentionFamily(32, 8, 128),
@@ -46,6 +49,35 @@ def benchmark_cells(max_cache_bytes: float = 100e9) -> list[Cell]:
     """All benchmark cells whose KV cache takes at most ``max_cache_bytes``, family by family, in a fixed order."""
     cells = (cell for name, family in FAMILIES.items() for cell in _cells(name, family))
     return [cell for cell in cells if cell.kv_cache_bytes <= max_cache_bytes]
+
+
+def load_cells(path: str | os.PathLike[str]) -> list[Cell]:
+    """Cells from a YAML list: each with a ``name``, the fields of a problem (family and sizes), and for a batch that is
+    not uniform ``query_lens`` and ``kv_lens``, lists of one entry for each sequence.
+
+    Raises:
+        TableError: the file is not such a list; the message names line and field.
+        OSError: the file cannot be read.
+    """
+    return [_read_cell(path, entry) for entry in compose(path, read_text(path)).items()]
+
+
+def _read_cell(path: str | os.PathLike[str], entry: Value) -> Cell:
+    fields = entry.mapping()
+    lengths = {
+        name: tuple(item.integer(0) for item in fields.pop(name).items())
+        for name in ("query_lens", "kv_lens")
+        if name in fields
+    }
+    name = fields.pop("name").text() if "name" in fields else entry.name
+    try:
+        problem = AttentionProblem.from_dict({field: value.scalar() for field, value in fields.items()})
+        for field, values in lengths.items():
+            if len(values) != problem.num_seqs:
+                raise ValueError(f"{field} must have {problem.num_seqs} entries, not {len(values)}")
+    except ValueError as error:
+        raise TableError(path, entry.line, entry.name, str(error)) from error
+    return Cell(name, problem, lengths.get("query_lens"), lengths.get("kv_lens"))
 
 
 def _cells(name: str, family: AttentionFamily) -> Iterator[Cell]:

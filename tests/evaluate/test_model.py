@@ -203,13 +203,23 @@ def test_conversions_of_many_values_at_once_cost_no_less_than_their_values() -> 
     assert us("v_cvt_f32_fp8", 1600) == us("v_cvt_scalef32_pk_f16_fp8", 800) == us("v_cvt_scale_pk8_f16_fp8", 200)
 
 
-def test_an_unrolled_loop_counts_once_for_each_of_its_tiles() -> None:
-    flops = WORK.tile_flops_16bit // 4  # of one of four warps
-    once = InstructionMix(vector=2000, transcendental=160, matrix_flops=flops)
-    twice = InstructionMix(vector=4000, transcendental=320, matrix_flops=2 * flops)
-    assert predict(WORK, resources(loop=twice), GFX950).us == pytest.approx(
-        predict(WORK, resources(loop=once), GFX950).us
+def unrolled(tiles: int, computed: int = 1) -> Resources:
+    """A loop over some tiles a pass, each product of which is computed so many times."""
+    loop = InstructionMix(
+        async_copies={16: tiles * WORK.tile_bytes // (16 * 4 * GFX950.wave_size)},
+        matrix_flops=tiles * computed * WORK.tile_flops_16bit // 4,
+        vector=2000 * tiles,
+        transcendental=160 * tiles,
     )
+    return resources(loop=loop)
+
+
+def test_an_unrolled_loop_counts_once_for_each_of_its_tiles() -> None:
+    assert predict(WORK, unrolled(4), GFX950).us == pytest.approx(predict(WORK, unrolled(1), GFX950).us)
+
+
+def test_products_that_several_waves_compute_alike_cost_as_often() -> None:
+    assert predict(WORK, unrolled(1, computed=40), GFX950).us > predict(WORK, unrolled(1), GFX950).us
 
 
 def test_the_terms_add_up_to_the_time() -> None:
@@ -218,30 +228,3 @@ def test_the_terms_add_up_to_the_time() -> None:
     parts = terms["launch"] + max(terms["loop"], terms["memory"]) + terms["prologue"] + terms["reduce"]
     assert prediction.us == pytest.approx(parts)
     assert terms["reduce"] > 0
-
-
-@ALL_ARCHS
-def test_estimated_registers_grow_with_rows_and_shrink_with_warps(arch: ArchSpec) -> None:
-    def registers(**values: int) -> int:
-        return estimate_resources(work_of(LLAMA, (8, 1, 8192), **values), LLAMA, config(**values), arch).registers
-
-    assert registers(BLOCK_M=128) > registers(BLOCK_M=64) > registers(BLOCK_M=64, num_warps=8)
-    assert registers(TILE_SIZE=128) > registers(TILE_SIZE=32)
-
-
-@ALL_ARCHS
-def test_what_does_not_fit_a_thread_is_estimated_to_spill(arch: ArchSpec) -> None:
-    values = {"BLOCK_M": 128, "TILE_SIZE": 256, "num_warps": 1}
-    guess = estimate_resources(work_of(FP8, (8, 1, 8192), **values), FP8, config(**values), arch)
-    assert guess.registers == arch.max_registers
-    assert guess.spills > 0
-    assert guess.loop.scratch >= guess.spills
-    small = {"BLOCK_M": 16, "TILE_SIZE": 16, "num_warps": 4}
-    assert estimate_resources(work_of(FP8, (8, 1, 8192), **small), FP8, config(**small), arch).spills == 0
-
-
-def test_only_an_8_bit_cache_is_estimated_to_convert() -> None:
-    values = {"BLOCK_M": 16, "TILE_SIZE": 64}
-    for family, converts in ((FP8, True), (LLAMA, False)):
-        guess = estimate_resources(work_of(family, (8, 1, 8192), **values), family, config(**values), GFX950)
-        assert bool(sum(guess.loop.conversions.values())) == converts

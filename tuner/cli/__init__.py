@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from .bench import bench
 from .check import check
 from .doctor import doctor
 from .inspect import inspect
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (sweep, show, lookup, check, inspect, doctor):
+for verb in (sweep, show, lookup, check, bench, inspect, doctor):
     app.command(verb.__name__)(verb)
 
 

@@ -1,10 +1,10 @@
-"""Command-line options that several verbs share: an architecture, a model, the fields of a family, the sizes of a call."""
+"""Command-line options that several verbs share: an architecture, a model, a family's fields, the sizes of a call."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Optional, get_type_hints
 
@@ -103,23 +103,29 @@ def choose_families(model: str | None, tp: int | None, shape: Shape) -> list[Att
     return left
 
 
-def matching(families: list[AttentionFamily], shape: Shape) -> list[AttentionFamily]:
+def matching(families: Sequence[AttentionFamily], shape: Shape) -> list[AttentionFamily]:
     """The families whose fields equal the given ones, dtypes in any of their spellings."""
     wanted = {name: dtype_name(value) if name.endswith("_dtype") else value for name, value in shape.items()}
     return [f for f in families if all(getattr(f, name) == value for name, value in wanted.items())]
 
 
-def narrowing(families: list[AttentionFamily]) -> list[str]:
-    """The options that tell families apart, with their values: ``["--page-size 16|64", "--kv-dtype bf16|fp8_e4m3"]``."""
+def narrowing(families: Sequence[AttentionFamily], model: str | None = None, tp: int | None = None) -> list[str]:
+    """The options that tell families apart, with their values: ``["--page-size 16|64", "--sinks or --no-sinks"]``.
+
+    Given the model that they are of, its tensor-parallel sizes stand for the head counts.
+    """
     texts = []
+    sizes = find_model(model).tp if model is not None and tp is None else ()
+    if len(sizes) > 1:
+        texts.append(f"--tp {'|'.join(map(str, sizes))}")
     for field in fields(AttentionFamily):
         values = dict.fromkeys(getattr(family, field.name) for family in families)
-        if len(values) > 1:
-            shown = (str(value).lower() for value in values)
-            if field.type == "bool":
-                texts.append(f"{_flag(field.name)} or {_flag('no_' + field.name)}")
-            else:
-                texts.append(f"{_flag(field.name)} {'|'.join(shown)}")
+        if len(values) < 2 or (texts and field.name in ("num_query_heads", "num_kv_heads")):
+            continue
+        if field.type == "bool":
+            texts.append(f"{_flag(field.name)} or {_flag('no_' + field.name)}")
+        else:
+            texts.append(f"{_flag(field.name)} {'|'.join(map(str, values))}")
     return texts
 
 

@@ -21,15 +21,17 @@ from ..models import all_families, find_model
 from ..problem import AttentionFamily
 from ..search.grid import size_grid
 from ..search.measured import RACE_POLICY, measure_families, measured_grid, measured_table
-from ..search.modelled import Compiled, Progress, compile_families, environment, modelled_table
+from ..search.modelled import FIRST_SHARE, Compiled, Progress, compile_families, environment, modelled_table
 from ..search.propose import first_round
 from ..search.shapes import load_shapes
-from ..search.staged import Effort
+from ..search.staged import Effort, search_cell, search_cell_exhaustively
 from ..search.tables import distinct_compilations, kept_families, save_table
 from ..store.journal import Journal
 from ..store.table import FamilyTable
 from ..store.trial import Trial
 from .progress import duration, progress_reporter
+
+_SEARCHES = {"staged": search_cell, "exhaustive": search_cell_exhaustively}
 
 
 def sweep(
@@ -43,10 +45,13 @@ def sweep(
     evaluator: Annotated[
         str, typer.Option(help="device: time on the GPU; compile: compile and predict; auto: device if it is --arch.")
     ] = "auto",
+    search: Annotated[
+        str, typer.Option(help="Of each size on the device: staged, or exhaustive (every compiled configuration).")
+    ] = "staged",
     devices: Annotated[str, typer.Option(help="GPUs to measure on: all, or indices such as 0,1.")] = "0",
     budget: Annotated[float | None, typer.Option(help="Stop after this many seconds with the best so far.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default: all cores.")] = None,
-    configs: Annotated[int, typer.Option(help="Configurations to compile per shape, besides the rules'.")] = 18,
+    configs: Annotated[int, typer.Option(help="Configurations to compile per shape, besides the rules'.")] = 20,
     time_limit: Annotated[float, typer.Option(help="Seconds that one compilation may take.")] = 60.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the work, and do none.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
@@ -60,6 +65,8 @@ def sweep(
     for name, value in (("--budget", budget), ("--jobs", jobs), ("--configs", configs), ("--time-limit", time_limit)):
         if value is not None and value <= 0:
             raise ValueError(f"{name} must be positive, not {value}")
+    if search not in _SEARCHES:
+        raise ValueError(f"--search must be {' or '.join(_SEARCHES)}, not {search!r}")
     families = _families(model, tp, shapes)
     path = out or Path("results", f"{spec.name}.yaml")
     console = Console(stderr=json, soft_wrap=True, highlight=False)
@@ -81,7 +88,14 @@ def sweep(
         with progress_reporter(console) as progress:
             if on_device:
                 run = measure_families(
-                    families, spec, journal, effort=Effort(), devices=_devices(devices), progress=progress, **limits
+                    families,
+                    spec,
+                    journal,
+                    search=_SEARCHES[search],
+                    effort=Effort(),
+                    devices=_devices(devices),
+                    progress=progress,
+                    **limits,
                 )
                 complete, trials = run.complete, Counter(trial.status for trial in run.trials.values())
                 tables, failed = _build(
@@ -187,8 +201,9 @@ def _print_dry_run(
     families: Sequence[AttentionFamily], arch: ArchSpec, on_device: bool, configs: int, console: Console, json: bool
 ) -> None:
     grid = measured_grid if on_device else size_grid
-    first = sum(len(first_round(family, arch, round(configs * 2 / 3))) for family in families)
-    later = configs - round(configs * 2 / 3)
+    share = round(configs * FIRST_SHARE)
+    first = sum(len(first_round(family, arch, share)) for family in families)
+    later = configs - share
     counts = {
         "arch": arch.name,
         "shapes": len(families),

@@ -2,7 +2,8 @@
 
 Triton passes the arguments of a kernel that are neither constants nor folded, then two pointers of its own (the
 launchers in ``triton/backends/*/driver.py`` and ``driver.c``, the same from Triton 3.6 to 3.9): scratch memory, and
-memory for its profiler. Both vendors lay arguments out as C lays out a struct.
+memory for its profiler. Both vendors lay arguments out as C lays out a struct. The HIP runtime adds arguments of its
+own behind them where the code asks for some.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Argument:
     @property
     def passed(self) -> bool:
         """Whether the caller puts it into the argument buffer."""
-        return self.offset is not None
+        return self.offset is not None and self.hidden != "runtime"
 
 
 def kernel_arguments(launch: Launch, specialization: Specialization, asm: Mapping[str, str]) -> list[Argument]:
@@ -81,11 +82,11 @@ def kernel_arguments(launch: Launch, specialization: Specialization, asm: Mappin
 
 def buffer_bytes(arguments: Iterable[Argument]) -> int:
     """The size of the buffer that the caller fills: up to the last argument that is not the runtime's."""
-    return max(item.offset + item.size for item in arguments if item.passed and item.hidden != "runtime")  # type: ignore[operator]
+    return max(item.offset + item.size for item in arguments if item.passed)  # type: ignore[operator]
 
 
 def type_size(kind: object, name: str) -> int:
-    """Bytes of an argument of a Triton type. Raises ValueError, with the argument's name, for tuples and descriptors."""
+    """Bytes of an argument of a Triton type. Raises ValueError, naming the argument, for tuples and descriptors."""
     if isinstance(kind, str) and kind.startswith("*"):
         return 8
     if not isinstance(kind, str) or not (match := _SCALAR.fullmatch(kind)):
@@ -103,7 +104,7 @@ def _checked(arguments: list[Argument], asm: Mapping[str, str], kernel: str) -> 
         recorded = [(offset, size) for offset, size, kind in entries if not kind.startswith("hidden_")]
         for offset, size, kind in entries:
             if kind.startswith("hidden_"):
-                runtime.append(Argument(kind, f"{size} bytes", None, {}, offset, size, "runtime"))
+                runtime.append(Argument(kind, "", None, {}, offset, size, "runtime"))
     else:
         recorded = list(ptx_parameters(asm["ptx"]))
     if recorded != ours:

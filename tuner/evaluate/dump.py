@@ -28,7 +28,7 @@ def dump_launches(
     folder: Path,
     compiled: Sequence[CompiledLaunch] | None = None,
 ) -> list[Path]:
-    """Write every launch of a call: its object (``.hsaco`` or ``.cubin``), assembly and a JSON file; and ``problem.json``.
+    """Write object (``.hsaco``, ``.cubin``), assembly and a JSON file of every launch of a call, and ``problem.json``.
 
     The files are the same from run to run with the same versions of everything. ``problem.json`` comes last: a folder
     without it is incomplete. docs/inspect.md describes the contents.
@@ -67,17 +67,18 @@ def prepare_folder(folder: Path) -> None:
     Raises:
         OSError: it is not; the message names it.
     """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise FileExistsError(f"folder {folder} is not empty")
+        empty = not any(folder.iterdir())
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
-    except FileExistsError as error:
-        raise error if error.errno is None else NotADirectoryError(f"{folder} is not a folder") from None
     except OSError as error:
-        raise type(error)(f"cannot write to folder {folder}: {error.strerror}") from None
+        raise type(error)(f"cannot write to folder {folder}: {error.strerror}") from error
+    if not empty:
+        raise FileExistsError(f"folder {folder} is not empty")
 
 
 def _object_files(stem: str, item: CompiledLaunch) -> dict[str, bytes]:
@@ -97,7 +98,8 @@ def _describe_launch(
 
     metadata, target = item.metadata, item.object.target
     arguments = kernel_arguments(item.launch, item.specialization, item.object.asm)
-    meanings = {name: meaning for name, meaning in argument_meanings(problem).items()}
+    ours = [argument for argument in arguments if argument.hidden != "runtime"]
+    meanings = argument_meanings(problem)
     return {
         "schema": SCHEMA,
         "kernel": item.object.name,
@@ -116,15 +118,18 @@ def _describe_launch(
         },
         "cooperative_grid": bool(metadata.get("launch_cooperative_grid")),
         "programmatic_dependent_launch": bool(metadata.get("launch_pdl")),
-        "argument_buffer_bytes": buffer_bytes(arguments),
-        "arguments": [_describe_argument(argument, meanings) for argument in arguments],
+        "kernarg_bytes": buffer_bytes(arguments),
+        "arguments": [_describe_argument(argument, meanings) for argument in ours],
+        "runtime_arguments": [
+            {"name": argument.name, "offset": argument.offset, "size": argument.size}
+            for argument in arguments
+            if argument.hidden == "runtime"
+        ],
     }
 
 
 def _describe_argument(argument: Argument, meanings: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"name": argument.name, "type": argument.type, "passed": argument.passed}
-    if argument.hidden == "runtime":
-        return out | {"hidden": "runtime", "offset": argument.offset, "size": argument.size}
     if argument.passed:
         out |= {"offset": argument.offset, "size": argument.size}
     if argument.hidden:
@@ -184,4 +189,16 @@ def _describe_problem(
 
 
 def _json(values: Mapping[str, Any]) -> bytes:
-    return (json.dumps(values, indent=2, allow_nan=False) + "\n").encode()
+    return (_text(values, "") + "\n").encode()
+
+
+def _text(value: Any, indent: str) -> str:
+    """JSON with an object that holds no other object, such as an argument, on a line of its own."""
+    deeper = indent + "  "
+    if isinstance(value, Mapping) and (not indent or any(isinstance(item, Mapping) for item in value.values())):
+        lines = [f"{deeper}{json.dumps(name)}: {_text(item, deeper)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, (Mapping, str)) for item in value):
+        lines = [deeper + _text(item, deeper) for item in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,6 +18,7 @@ from ..kernels.random_inputs import random_inputs
 from ..kernels.reference import reference_attention, relative_error
 from ..kernels.routes import padded_head_size
 from ..problem import AttentionProblem
+from .conditions import describe, gpu_conditions
 from .timing import Replay, race, screen
 
 TOLERANCE = {"bf16": 1e-2, "fp16": 1e-2, "fp8_e4m3": 2e-2, "int8": 2e-2}
@@ -56,6 +57,7 @@ class Measurement:
     samples: int = 0
     error: float | None = None
     message: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def measure(task: MeasureTask) -> list[Measurement]:
     for kernel, items in task.configs:
         replays.append(_checked(_prepared, kernel, dict(items)))
     ready = [item for item in replays if not isinstance(item, Measurement)]
+    before = gpu_conditions() if task.careful else {}
     samples = race([replay for replay, _ in ready]) if task.careful else [screen(replay) for replay, _ in ready]
+    conditions = describe(before, gpu_conditions()) if task.careful else {}
     results = iter(zip(ready, samples, strict=True))
     measurements = []
     for item in replays:
@@ -88,7 +92,8 @@ def measure(task: MeasureTask) -> list[Measurement]:
             (_, error), sample = next(results)
             possible = math.isfinite(sample.us) and sample.us > 0
             status = "ok" if possible else "invalid_time"
-            item = Measurement(status, sample.us if possible else None, sample.spread, sample.samples, error)
+            us = sample.us if possible else None
+            item = Measurement(status, us, sample.spread, sample.samples, error, conditions=conditions)
         measurements.append(item)
     return measurements
 

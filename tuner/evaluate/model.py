@@ -48,7 +48,9 @@ def predict(work: Work, resources: Resources, arch: ArchSpec) -> Prediction:
     fetch = tile_fetch_seconds(work, arch)
     tile = max(chain, resident * pipes, resident * fetch)
     loop = scheduled_tiles(work, arch, resident) * tile
-    prologue = -(-work.programs // (arch.compute_units * resident)) * PROLOGUE_LATENCIES * arch.memory_latency
+    # Without a pipeline the first tile's latency is already in the chain of every tile.
+    latencies = PROLOGUE_LATENCIES if work.pipelined else PROLOGUE_LATENCIES - 1
+    prologue = -(-work.programs // (arch.compute_units * resident)) * latencies * arch.memory_latency
     memory = memory_seconds(work, arch)
     reduce = reduce_seconds(work, arch)
     total = arch.launch_seconds + max(loop, memory) + prologue + reduce
@@ -65,16 +67,26 @@ def predict(work: Work, resources: Resources, arch: ArchSpec) -> Prediction:
     return Prediction(total * 1e6, {name: value * 1e6 for name, value in terms.items()}, occupancy)
 
 
-def tiles_per_iteration(work: Work, resources: Resources) -> float:
-    """Source tiles that one pass of the machine loop covers, from the matrix work found in it."""
-    issued = resources.loop.matrix_flops * resources.num_warps
-    return issued / (work.tile_flops_16bit + work.tile_flops_8bit) if issued else 1.0
+def tiles_per_iteration(work: Work, resources: Resources, arch: ArchSpec) -> int:
+    """Source tiles that one pass of the machine loop covers: the bytes that it loads over a tile's.
+
+    Matrix instructions would not tell, since waves of a small tile may compute the same product several times.
+    """
+    moved = (resources.loop.global_loads, resources.loop.async_copies)
+    loaded = sum(width * count for kinds in moved for width, count in kinds.items())
+    loaded *= resources.num_warps * arch.wave_size
+    return max(round(loaded / work.tile_bytes), 1)
 
 
-def matrix_seconds(work: Work, arch: ArchSpec) -> float:
-    """Matrix time of one tile on a unit whose SIMDs are all busy: flops over rate, per operand width."""
+def matrix_seconds(work: Work, resources: Resources, arch: ArchSpec) -> float:
+    """Matrix time of one tile on a unit whose SIMDs are all busy: flops over rate, per operand width.
+
+    Products that several waves compute alike count as often as they are issued.
+    """
     clocks = work.tile_flops_16bit / arch.matrix_flops_16bit + work.tile_flops_8bit / arch.matrix_flops_8bit
-    return clocks / arch.clock_hz
+    issued = resources.loop.matrix_flops * resources.num_warps / tiles_per_iteration(work, resources, arch)
+    redundancy = max(issued / (work.tile_flops_16bit + work.tile_flops_8bit), 1.0)
+    return clocks * redundancy / arch.clock_hz
 
 
 def instruction_seconds(mix: InstructionMix, num_warps: int, arch: ArchSpec) -> dict[str, float]:
@@ -93,7 +105,8 @@ def instruction_seconds(mix: InstructionMix, num_warps: int, arch: ArchSpec) -> 
         "transcendental": mix.transcendental * lanes / arch.transcendental_lanes,
         "conversion": converted * lanes / arch.conversion_lanes,
         "lds": (lds(mix.lds_reads) + lds(mix.lds_writes)) * lanes / arch.lds_bytes_per_clock,
-        "scratch": mix.scratch * 4 * lanes / 64,  # bytes over the 64 per clock that a vector cache returns
+        # AMD's scratch instructions move up to 16 bytes a lane, NVIDIA's mostly 4; a vector cache returns 64 per clock.
+        "scratch": mix.scratch * (16 if arch.backend == "hip" else 4) * lanes / 64,
     }
     return {name: value / (arch.clock_hz * PIPE_EFFICIENCY) for name, value in clocks.items()}
 
@@ -108,10 +121,12 @@ def _elements(mnemonic: str) -> int:
 
 def tile_pipe_seconds(work: Work, resources: Resources, arch: ArchSpec) -> float:
     """Seconds per tile and program of the busiest pipe of a unit, when other programs fill the gaps."""
-    per_tile = 1.0 / tiles_per_iteration(work, resources)
+    per_tile = 1.0 / tiles_per_iteration(work, resources, arch)
     others = instruction_seconds(resources.loop, resources.num_warps, arch)
     converted = others.pop("conversion") + others.pop("vector")  # both issue as vector instructions
-    return max(matrix_seconds(work, arch), converted * per_tile, *(value * per_tile for value in others.values()))
+    return max(
+        matrix_seconds(work, resources, arch), converted * per_tile, *(value * per_tile for value in others.values())
+    )
 
 
 def tile_chain_seconds(work: Work, resources: Resources, arch: ArchSpec) -> float:
@@ -121,10 +136,10 @@ def tile_chain_seconds(work: Work, resources: Resources, arch: ArchSpec) -> floa
     the tiles in flight: with a pipeline of ``n`` tiles a latency is spread over ``n`` of them.
     """
     share = min(resources.num_warps / arch.simds_per_unit, 1.0)
-    per_tile = 1.0 / tiles_per_iteration(work, resources)
+    per_tile = 1.0 / tiles_per_iteration(work, resources, arch)
     others = sum(instruction_seconds(resources.loop, resources.num_warps, arch).values()) * per_tile
     waits = WAIT_CLOCKS / arch.clock_hz
-    compute = (matrix_seconds(work, arch) + others) / share + waits
+    compute = (matrix_seconds(work, resources, arch) + others) / share + waits
     in_flight = tiles_in_flight(work, resources)
     if not in_flight:
         return compute + arch.memory_latency

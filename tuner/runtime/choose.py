@@ -17,7 +17,11 @@ _NEEDED = ("BLOCK_M", "TILE_SIZE", "num_warps", "num_stages")
 
 
 def choose(
-    problem: AttentionProblem, on_gpu: bool, route: str | None = None, config: Mapping[str, int] | None = None
+    problem: AttentionProblem,
+    on_gpu: bool,
+    route: str | None = None,
+    config: Mapping[str, int] | None = None,
+    total_seqlen_k: int = 0,
 ) -> tuple[Kernel, dict[str, int]]:
     """The kernel and its complete config. ``config`` overrides single entries of the table's.
 
@@ -38,6 +42,7 @@ def choose(
             max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
             num_tokens=problem.num_tokens,
+            total_seqlen_k=total_seqlen_k,
         )
         kernel = get_kernel(route or answer.route)
         settings = {**answer.config, **wanted}

@@ -70,6 +70,7 @@ def unified_attention(
     workspace: Workspace | None = None,
     route: str | None = None,
     config: Mapping[str, int] | None = None,
+    total_seqlen_k: int = 0,
     **engine: Any,
 ) -> torch.Tensor | Partials:
     """Attention of a batch of any mix of decode, verify and prefill over a paged KV cache, written to ``out``.
@@ -96,6 +97,7 @@ def unified_attention(
         workspace: of :func:`~attn_tune.runtime.workspace.allocate_workspace_for`, so that nothing is allocated.
         route: the kernel to use instead of the table's.
         config: entries that override those of the table's config.
+        total_seqlen_k: the sum of the key lengths, where the engine knows it: helps to choose for uneven batches.
         engine: scheduling hints of vLLM and aiter (seq_threshold_3D, num_par_softmax_segments, softmax_segm_*, backend,
             ...) are accepted and ignored; their further features only with the value that turns them off.
 
@@ -122,7 +124,7 @@ def unified_attention(
         _operator(
             q, k, v, out, cu_seqlens_q, max_seqlen_q, seqused_k, max_seqlen_k, softmax_scale, causal, left, right,
             block_table, *partials, softcap, q_descale, k_descale, v_descale, alibi_slopes, sinks, qq_bias,
-            output_scale, kv_scale_order, route, overrides,
+            output_scale, kv_scale_order, route, overrides, total_seqlen_k,
         )  # fmt: skip
         return out
     inputs = attention_inputs(
@@ -132,7 +134,7 @@ def unified_attention(
     )  # fmt: skip
     if not (q.shape[0] and seqused_k.shape[0] and max_seqlen_q):
         return out
-    kernel, settings = choose(inputs.problem, q.is_cuda, route, config)
+    kernel, settings = choose(inputs.problem, q.is_cuda, route, config, total_seqlen_k)
     with _on_device(q):
         return _launch(kernel, inputs, settings, workspace, skip_reduce)
 
@@ -199,6 +201,7 @@ def _as_operator(
     kv_scale_order: str = "page_head_slot",
     route: str | None = None,
     config: str = "",
+    total_seqlen_k: int = 0,
 ) -> None:
     """:func:`unified_attention` as one opaque step for torch.compile; ``config`` is "NAME=VALUE,...".
 
@@ -213,7 +216,7 @@ def _as_operator(
         (window_left, window_right), block_table, softcap, q_descale, k_descale, v_descale,
         alibi_slopes=alibi_slopes, sinks=sinks, qq_bias=qq_bias, output_scale=output_scale,
         kv_scale_order=kv_scale_order, workspace=workspace, route=route,
-        config={name: int(value) for name, value in entries},
+        config={name: int(value) for name, value in entries}, total_seqlen_k=total_seqlen_k,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +24,7 @@ from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
 from .modelled import Progress, compile_families, environment
 from .predictions import Compilation, rule_configs
-from .staged import Effort, Key, full_key, search_cell
+from .staged import Effort, Key, Search, full_key, search_cell
 
 SCREEN_POLICY = f"{POLICY}/screen"
 RACE_POLICY = f"{POLICY}/race"
@@ -70,16 +70,20 @@ def measure_families(
     jobs: int | None,
     effort: Effort,
     devices: Sequence[int] = (0,),
+    search: Search = search_cell,
+    grid: Callable[[AttentionFamily], list[AttentionProblem]] | None = None,
     deadline: float | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> MeasuredRun:
-    """Measure every family's grid on local GPUs, one worker for each device.
+    """Measure every family on local GPUs, one worker for each device.
+
+    ``grid`` gives the sizes of a family, by default :func:`measured_grid`; ``search`` is the strategy of a cell.
 
     Raises:
         JournalError: the journal cannot be read or written.
     """
     run = MeasuredRun(journal.load())
-    grids = {family: measured_grid(family) for family in families}
+    grids = {family: (grid or measured_grid)(family) for family in families}
     total = sum(len(grid) for grid in grids.values())
     cells: queue.Queue[tuple[AttentionProblem, Mapping[Compilation, Resources]] | None] = queue.Queue()
     stop = threading.Event()
@@ -106,7 +110,7 @@ def measure_families(
                 if late():
                     run.complete = False
                 else:
-                    _measure_cell(*item, arch, journal, run, worker, effort)
+                    _measure_cell(*item, arch, journal, run, worker, partial(search, effort=effort))
                 done.release()
 
     def guarded(function: partial[None]) -> None:
@@ -122,7 +126,7 @@ def measure_families(
         thread.start()
     try:
         finished = 0
-        while finished < total and not failures and (compiler.is_alive() or not cells.empty() or finished < total):
+        while finished < total and not failures:
             if done.acquire(timeout=0.5):
                 finished += 1
             progress(finished, total, f"measuring, {run.new_trials} new trials")
@@ -153,7 +157,7 @@ def _measure_cell(
     journal: Journal,
     run: MeasuredRun,
     worker: SoleWorker[MeasureTask, list[Measurement]],
-    effort: Effort,
+    search: Callable[..., object],
 ) -> None:
     cell = Cell(problem, arch.name)
 
@@ -176,7 +180,7 @@ def _measure_cell(
         run.measuring_seconds += time.monotonic() - begin
         return results
 
-    search_cell(problem, compiled, arch, evaluate, effort)
+    search(problem, compiled, arch, evaluate)
 
 
 def _ask(
@@ -244,5 +248,5 @@ def _trial(
         samples=result.samples,
         error=result.error,
         message=result.message,
-        environment=environment() | {"policy": RACE_POLICY if careful else SCREEN_POLICY},
+        environment=environment() | {"policy": RACE_POLICY if careful else SCREEN_POLICY} | dict(result.conditions),
     )

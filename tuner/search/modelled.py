@@ -26,7 +26,7 @@ from .predictions import Compilation, predicted_candidates
 from .propose import first_round, next_round
 
 ROUNDS = 3
-FIRST_SHARE = 2 / 3  # of a family's new compilations in the first round; the others share the rest
+FIRST_SHARE = 1 / 2  # of a family's new compilations in the first round; the others share the rest
 TOLERANCE = 0.02  # a table may be this much slower than the best to use fewer compilations
 
 Progress = Callable[[int, int, str], None]

@@ -50,7 +50,11 @@ def next_round(
     tried: Collection[Compilation],
     limit: int,
 ) -> list[Compilation]:
-    """At most ``limit`` untried neighbours, in one parameter, of what is predicted best at each representative size."""
+    """At most ``limit`` untried relatives of what is predicted best at each representative size.
+
+    First the same parameters on the other routes, so that routes are compared like with like; then neighbours in one
+    parameter, the best estimated first.
+    """
     offered = space(family, arch)
     neighbours: list[list[Compilation]] = []
     for problem in representative_sizes(family):
@@ -80,6 +84,12 @@ def one_step(first: Compilation, second: Compilation) -> bool:
         return False
     low, high = sorted(changed[0])
     return low == 0 or high <= 2 * low
+
+
+def _sibling(first: Compilation, second: Compilation) -> bool:
+    """Whether two compilations are of different routes with the same parameters, as far as both have them."""
+    a, b = dict(first[1]), dict(second[1])
+    return first[0] != second[0] and all(a[name] == b[name] for name in a.keys() & b.keys())
 
 
 def _first_new(keys: Iterator[Compilation | None], known: Collection[Compilation], limit: int) -> list[Compilation]:

@@ -5,7 +5,7 @@ It sees measurements only through a function, so that a recorded set of them can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..arch import ArchSpec
@@ -23,11 +23,15 @@ Measure = Callable[[Sequence[Key], bool], list[Measurement]]
 """Check and time configurations; True asks for careful times, in rounds against each other."""
 
 
+Search = Callable[..., dict[Key, Measurement]]
+"""A strategy: (problem, compiled, arch, measure, effort) -> careful measurements, as :func:`search_cell`."""
+
+
 @dataclass(frozen=True)
 class Effort:
     """How much of a cell is timed."""
 
-    favourites: int = 10  # by predicted time
+    favourites: int = 20  # by predicted time
     of_one_compilation: int = 3  # at most, among the favourites
     neighbours: int = 6
     finalists: int = 6
@@ -57,6 +61,27 @@ def search_cell(
     near = [neighbours(problem, key, compiled, arch) for key in leaders]
     mixed = [key for pair in zip(*near, strict=False) for key in pair] + [key for keys in near for key in keys]
     screen([key for key in dict.fromkeys(mixed) if key not in screened][: effort.neighbours])
+    return final(screened, rules, measure, effort)
+
+
+def search_cell_exhaustively(
+    problem: AttentionProblem,
+    compiled: Mapping[Compilation, Resources],
+    arch: ArchSpec,
+    measure: Measure,
+    effort: Effort,
+) -> dict[Key, Measurement]:
+    """Time every compiled configuration with every segment count: slow, and what other strategies are judged by."""
+    rules = list(dict.fromkeys(full_key(key, segments) for key, segments in rule_configs(problem, arch).values()))
+    everything = [(item.kernel, tuple(item.config.items())) for item in predicted_candidates(problem, compiled, arch)]
+    keys = list(dict.fromkeys([*rules, *everything]))
+    return final(dict(zip(keys, measure(keys, False), strict=True)), rules, measure, effort)
+
+
+def final(
+    screened: Mapping[Key, Measurement], rules: Collection[Key], measure: Measure, effort: Effort
+) -> dict[Key, Measurement]:
+    """Careful measurements of the fastest screened configurations against each other, the best rule's among them."""
     ranked = _ranked(screened)
     if not ranked:
         return {}

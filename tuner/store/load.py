@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -28,11 +28,24 @@ def load_table(path: str | os.PathLike[str]) -> Table:
     return _whole(path, read_text(path))
 
 
+def read_with_faults(path: str | os.PathLike[str]) -> tuple[Table, list[TableError]]:
+    """The table without the rows that are not valid, and everything that is wrong with it: for a person to mend.
+
+    The coverage of a family is checked once all of its rows are valid.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        TableError: the file or its header cannot be read.
+    """
+    faults: list[TableError] = []
+    return _whole(path, read_text(path), faults), faults
+
+
 @dataclass(frozen=True)
 class LazyTable:
     """A table whose families are parsed and checked when first asked for.
 
-    ``families`` holds the families of the file in its order, each with the text of its block and the line before it.
+    ``families`` holds the families of the file in its order, each with the start and end of its block in ``text``.
     """
 
     path: str | os.PathLike[str]
@@ -40,7 +53,8 @@ class LazyTable:
     compute_units: int
     wave_size: int
     built_with: Mapping[str, str]
-    families: Mapping[AttentionFamily, tuple[str, int]]
+    families: Mapping[AttentionFamily, tuple[int, int]]
+    text: str = field(repr=False)
     _parsed: dict[AttentionFamily, FamilyTable] = field(default_factory=dict, repr=False, compare=False)
 
     def family(self, family: AttentionFamily) -> FamilyTable:
@@ -51,7 +65,8 @@ class LazyTable:
             TableError: its block is not valid.
         """
         if family not in self._parsed:
-            block, skipped_lines = self.families[family]
+            start, end = self.families[family]
+            block, skipped_lines = self.text[start:end], self.text.count("\n", 0, start)
             parsed = plain_family(family, block, skipped_lines)
             if parsed is None:
                 (value,) = compose(self.path, block, skipped_lines).items()
@@ -75,28 +90,37 @@ def open_table(path: str | os.PathLike[str]) -> LazyTable:
     split = split_families(text)
     if split is None:
         table = _whole(path, text)
-        families = {item.family: ("", item.line) for item in table.families}
+        places = {item.family: (0, 0) for item in table.families}
         parsed = {item.family: item for item in table.families}
-        return LazyTable(path, table.arch, table.compute_units, table.wave_size, table.built_with, families, parsed)
-    header_text, blocks = split
+        return LazyTable(path, table.arch, table.compute_units, table.wave_size, table.built_with, places, "", parsed)
+    header_text, places = split
     header = plain_header(header_text) or _header(compose(path, header_text))[0]
     for fault in check_table(header, path):
         raise fault
-    return LazyTable(path, header.arch, header.compute_units, header.wave_size, header.built_with, blocks)
+    return LazyTable(path, header.arch, header.compute_units, header.wave_size, header.built_with, places, text)
 
 
-def _whole(path: str | os.PathLike[str], text: str) -> Table:
+def _whole(path: str | os.PathLike[str], text: str, faults: list[TableError] | None = None) -> Table:
+    """The table; what is wrong with it is raised, or added to ``faults`` if those are collected."""
     header, families = _header(compose(path, text))
     tables: dict[AttentionFamily, FamilyTable] = {}
-    for value in families.items():
-        item = _family(value)
+    found = [] if faults is None else faults
+    found += check_table(header, path)
+
+    def add(value: Value) -> None:
+        before = len(found)
+        item = _family(value, faults)
         if item.family in tables:
             value.fail(f"the family is already on line {tables[item.family].line}")
         tables[item.family] = item
-    table = Table(header.arch, header.compute_units, header.wave_size, header.built_with, tuple(tables.values()))
-    for fault in check_table(table, path):
-        raise fault
-    return table
+        if len(found) == before:
+            found.extend(check_family(item, path))
+
+    _each(families.items(), add, faults)
+    if faults is None:
+        for fault in found:
+            raise fault
+    return replace(header, families=tuple(tables.values()))
 
 
 def _header(root: Value) -> tuple[Table, Value]:
@@ -113,16 +137,26 @@ def _header(root: Value) -> tuple[Table, Value]:
     return Table(arch["name"].text(), *numbers, built_with, ()), values["families"]
 
 
-def _family(value: Value) -> FamilyTable:
+def _family(value: Value, faults: list[TableError] | None = None) -> FamilyTable:
     values = value.fields(("problem", "routing", "configs"))
     problem = {name: item.scalar() for name, item in values["problem"].mapping().items()}
     family = _build(values["problem"], lambda: AttentionFamily.from_dict(problem))
-    routing = tuple(_routing_row(item) for item in values["routing"].items())
-    configs = {
-        kernel: tuple(_config_row(item) for item in rows.items())
-        for kernel, rows in values["configs"].mapping().items()
-    }
+    routing = _each(values["routing"].items(), _routing_row, faults)
+    configs = {kernel: _each(rows.items(), _config_row, faults) for kernel, rows in values["configs"].mapping().items()}
     return FamilyTable(family, routing, configs, value.line)
+
+
+def _each(values: Iterable[Value], make: Callable[[Value], T], faults: list[TableError] | None) -> tuple[T, ...]:
+    """What ``make`` returns for each value; one that is not valid is left out where faults are collected."""
+    made = []
+    for value in values:
+        try:
+            made.append(make(value))
+        except TableError as fault:
+            if faults is None:
+                raise
+            faults.append(fault)
+    return tuple(made)
 
 
 def _routing_row(value: Value) -> RoutingRow:

@@ -39,6 +39,12 @@ def table_paths(arch: str) -> list[Path]:
     return [directory / name for directory in (user_directory(), _shipped_directory()) if directory]
 
 
+def all_table_paths() -> list[Path]:
+    """Every table file that exists, the user's first, in the order of their names."""
+    directories = [directory for directory in (user_directory(), _shipped_directory()) if directory]
+    return [path for directory in directories for path in sorted(directory.glob("*.yaml"))]
+
+
 def user_directory() -> Path | None:
     """The directory of the user's tables; None without a home directory."""
     named = os.environ.get("ATTN_TUNE_CONFIG_DIR")

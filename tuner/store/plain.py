@@ -12,8 +12,8 @@ from ..problem import AttentionFamily
 from .table import SCHEMA, Box, ConfigRow, FamilyTable, RoutingRow, Table
 from .yaml_text import yaml_scalar
 
-Blocks = dict[AttentionFamily, tuple[str, int]]
-"""Each family's part of a file, with the number of lines before it."""
+Blocks = dict[AttentionFamily, tuple[int, int]]
+"""Where the block of each family starts and ends in the text of its file."""
 
 _FIRST = re.compile(r"^( *)- problem:", re.MULTILINE)
 _HEADER_END = re.compile(r"^families: *(#.*)?\n( *(#.*)?\n)*\Z", re.MULTILINE)
@@ -45,7 +45,7 @@ _CONFIG = re.compile(
 
 
 def split_families(text: str) -> tuple[str, Blocks] | None:
-    """The header of a table's text, and the blocks of its families, which may be laid out by hand.
+    """The header of a table's text, and where the blocks of its families are, which may be laid out by hand.
 
     None when only a full parse can tell the families apart.
     """
@@ -55,13 +55,13 @@ def split_families(text: str) -> tuple[str, Blocks] | None:
     if any(text.find(char, first.start()) >= 0 for char in _UNSAFE):
         return None
     blocks: Blocks = {}
-    line = text.count("\n", 0, first.start())
-    for block in _blocks(text[first.start() :], first[1]):
-        family = _plain_problem(block[: block.index("\n")]) if block.startswith(first[0]) else None
+    cuts = _cuts(text, first.start(), first[1])
+    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+        line = text[start : text.index("\n", start)]
+        family = _plain_problem(line) if line.startswith(first[0]) else None
         if family is None or family in blocks:
             return None
-        blocks[family] = block, line
-        line += block.count("\n")
+        blocks[family] = start, end
     return text[: first.start()], blocks
 
 
@@ -111,14 +111,16 @@ def plain_family(family: AttentionFamily, block: str, skipped_lines: int) -> Fam
     return FamilyTable(family, tuple(routing), configs, skipped_lines + 1) if position == len(block) else None
 
 
-def _blocks(text: str, first: int, margin: str) -> list[str]:
-    """The text from ``first`` on, cut before every line indented no deeper than ``margin`` but blanks and comments."""
-    start = f"\n{margin}- "
-    head, *others = text.split(start)
-    if text.count("\n", first) - 1 == text.count(f"\n{margin} ", first) + len(others):
-        return [part[skipped:] + "\n" for part in (head, *others)]
-    cuts = re.finditer(rf"^ {{0,{len(margin)}}}(?=[^ #\n])", text[first:], re.MULTILINE)
-    return [text[low:high] for low, high in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+def _cuts(text: str, first: int, margin: str) -> list[int]:
+    """Where lines start that are indented no deeper than ``margin``, from ``first`` on, but for blanks and comments."""
+    cuts = [first]
+    while (end := text.find(f"\n{margin}- ", cuts[-1])) >= 0:
+        cuts.append(end + 1)
+    # Counting is many times faster than looking at each line, and tells whether the others are all deeper.
+    if text.count("\n", first) == text.count(f"\n{margin} ", first) + len(cuts):
+        return cuts
+    shallow = re.compile(rf"^ {{0,{len(margin)}}}(?=[^ #\n])", re.MULTILINE)
+    return [match.start() for match in shallow.finditer(text, first)]
 
 
 def _plain_problem(line: str) -> AttentionFamily | None:

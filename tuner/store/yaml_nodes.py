@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 import os
 import re
@@ -37,16 +36,18 @@ def read_text(path: str | os.PathLike[str]) -> str:
         if status.st_size > MAX_BYTES:
             raise TableError(path, 0, "", f"is larger than {MAX_BYTES >> 20} MiB")
         with open(path, "rb") as file:
-            data = file.read().removeprefix(codecs.BOM_UTF8)
+            data = file.read()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise TableError(path, 0, "", f"cannot be read: {error.strerror}") from error
     try:
-        text = data.decode().replace("\r\n", "\n")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise TableError(path, data.count(b"\n", 0, error.start) + 1, "", "is not UTF-8 text") from error
-    if not text.strip():
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if not text or text.isspace():
         raise TableError(path, 0, "", "the file is empty")
     # Half a number is still a number, so a cut inside a line cannot be left to the YAML parser.
     if not text.endswith("\n"):

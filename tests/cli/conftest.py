@@ -1,0 +1,1 @@
+from sample_tables import user_tables as user_tables
