@@ -9,13 +9,16 @@ import pytest
 from attn_tune.evaluate.source import kernel_source_hash
 
 
+DEVICE_CODE = "@triton.jit\ndef kernel(): ...\n"
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """A new importable package with one module, named after the test."""
     folder = tmp_path / f"package_{abs(hash(request.node.nodeid))}"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    (folder / "kernel.py").write_text("x = 1\n")
+    (folder / "kernel.py").write_text(DEVICE_CODE)
     monkeypatch.syspath_prepend(str(tmp_path))
     return folder
 
@@ -33,9 +36,14 @@ def test_the_hash_of_this_project_is_eight_hex_digits() -> None:
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [("kernel.py", "x = 2\n"), ("more.py", ""), ("__init__.py", "x = 1\n"), ("deeper/part.py", "x = 1\n")],
+    [
+        ("kernel.py", DEVICE_CODE + "x = 2\n"),
+        ("more.py", DEVICE_CODE),
+        ("__init__.py", "@gluon.jit\ndef kernel(): ...\n"),
+        ("deeper/part.py", DEVICE_CODE),
+    ],
 )
-def test_any_change_of_a_python_file_changes_the_hash(package: Path, file: str, content: str) -> None:
+def test_any_change_of_device_code_changes_the_hash(package: Path, file: str, content: str) -> None:
     before = fresh_hash(package.name)
     assert fresh_hash(package.name) == before
     (package / file).parent.mkdir(exist_ok=True)
@@ -43,9 +51,10 @@ def test_any_change_of_a_python_file_changes_the_hash(package: Path, file: str, 
     assert fresh_hash(package.name) != before
 
 
-def test_other_files_do_not_change_the_hash(package: Path) -> None:
+@pytest.mark.parametrize(("file", "content"), [("notes.txt", DEVICE_CODE), ("host.py", "x = 1\n")])
+def test_other_files_do_not_change_the_hash(package: Path, file: str, content: str) -> None:
     before = fresh_hash(package.name)
-    (package / "notes.txt").write_text("x")
+    (package / file).write_text(content)
     assert fresh_hash(package.name) == before
 
 

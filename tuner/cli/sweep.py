@@ -63,7 +63,7 @@ def sweep(
     """
     spec, on_device = _target(arch, evaluator)
     for name, value in (("--budget", budget), ("--jobs", jobs), ("--configs", configs), ("--time-limit", time_limit)):
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:
             raise ValueError(f"{name} must be positive, not {value}")
     if search not in _SEARCHES:
         raise ValueError(f"--search must be {' or '.join(_SEARCHES)}, not {search!r}")
@@ -74,7 +74,7 @@ def sweep(
         _print_dry_run(families, spec, on_device, configs, console, json)
         return
     built_with = environment() | ({"policy": RACE_POLICY} if on_device else {})
-    kept = kept_families(path, spec, built_with, families)
+    kept_families(path, spec, built_with, families)  # refuses a table that cannot be added to before the work is done
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path.with_suffix(".trials.jsonl"))
     start = time.monotonic()
@@ -110,10 +110,12 @@ def sweep(
     except KeyboardInterrupt:
         console.print(f"stopped: {journal.path} has every finished trial; the same command goes on from there")
         raise typer.Exit(130) from None
-    table = save_table(path, spec, built_with, [*kept, *tables]) if tables or kept else None
+    if tables:  # read again: another sweep may have added to the table meanwhile
+        kept = kept_families(path, spec, built_with, families)
+        save_table(path, spec, built_with, (kept | {item.family: item for item in tables}).values())
     summary = {
         "arch": spec.name,
-        "table": str(path) if table else None,
+        "table": str(path) if tables else None,
         "journal": str(journal.path),
         "complete": complete,
         "shapes": len(families),

@@ -37,7 +37,7 @@ def _other_processes() -> int:
 
 def describe(before: dict[str, int], after: dict[str, int]) -> dict[str, str]:
     """Two readings as text: ``clock_mhz: 1980-1965``, and ``shared: yes`` if another process was there."""
-    text = {
+    text: dict[str, str] = {
         name: f"{before[name]}-{after[name]}"
         for name in ("clock_mhz", "temperature_c")
         if name in before and name in after

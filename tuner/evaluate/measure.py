@@ -127,7 +127,7 @@ def _prepare(cell: Cell) -> _Prepared:
 def _expected(inputs: AttentionInputs, lengths: Sequence[int]) -> torch.Tensor:
     """The reference; sequences beyond a limit of bytes are left NaN, which the check skips."""
     limit = _CHECKED_BYTES
-    checked = []
+    checked: list[int] = []
     for seq in sorted(range(len(lengths)), key=lambda seq: (seq % 7, seq)):
         limit -= lengths[seq] * inputs.family.bytes_per_token
         if limit > 0 or not checked:

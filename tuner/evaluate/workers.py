@@ -8,6 +8,7 @@ imports happen once.
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing.connection import wait
@@ -15,7 +16,7 @@ from typing import Generic, TypeVar
 
 from .process import Outcome, Worker, WorkerStartError
 
-__all__ = ["Outcome", "WorkerStartError", "run_tasks"]
+__all__ = ["Outcome", "SoleWorker", "Stopped", "WorkerStartError", "run_tasks"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,22 +103,36 @@ def _run(
             worker.kill()
 
 
+class Stopped(Exception):
+    """A task was given up, without an outcome, because its caller wants to stop."""
+
+
+_STOP_INTERVAL = 0.2  # seconds between two looks at the event of a worker that can be stopped
+
+
 class SoleWorker(Generic[T, R]):
     """One killable worker that is asked one task at a time, for searches whose next task depends on the last outcome.
 
     It keeps its state from task to task, unless one kills it: then the next task starts a new one. Use it from one
-    thread, as a context manager.
+    thread, as a context manager; another thread may set ``stop`` to have the running task killed.
     """
 
-    def __init__(self, function: Callable[[T], R], initializer: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[[T], R],
+        initializer: Callable[[], object] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._setup = pickle.dumps((function, initializer))
         self._worker: Worker[T, R] | None = None
+        self._stop = stop
 
     def ask(self, task: T, time_limit: float) -> Outcome[R]:
         """The outcome of one task; a worker that exceeds ``time_limit`` seconds is killed.
 
         Raises:
             WorkerStartError: the worker died or failed before its first task.
+            Stopped: ``stop`` was set before the outcome was there.
         """
         if self._worker is None or not self._worker.process.is_alive():
             self.close()
@@ -126,7 +141,14 @@ class SoleWorker(Generic[T, R]):
         worker.assign(task, time_limit)
         outcome = None
         while outcome is None:
-            wait([worker.connection, worker.process.sentinel], max(worker.deadline - time.monotonic(), 0))
+            if self._stop is not None and self._stop.is_set():
+                self.close()
+                raise Stopped
+            patience = max(worker.deadline - time.monotonic(), 0)
+            wait(
+                [worker.connection, worker.process.sentinel],
+                patience if self._stop is None else min(patience, _STOP_INTERVAL),
+            )
             outcome = worker.poll()
         worker.task = None
         if not worker.alive:

@@ -22,7 +22,7 @@ from ..store.journal import Journal
 from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
 from .grid import size_grid
-from .predictions import Compilation, predicted_candidates
+from .predictions import Compilation, compilation, predicted_candidates
 from .propose import first_round, next_round
 
 ROUNDS = 3
@@ -64,8 +64,8 @@ def compile_families(
 ) -> tuple[dict[AttentionFamily, Compiled], bool]:
     """Compile candidates of every family in rounds; returns what is known of each, and whether all rounds were done.
 
-    ``deadline`` is a ``time.monotonic()`` value at which the run stops with what it has; ``time_limit`` is in seconds
-    per compilation.
+    ``deadline`` is a ``time.monotonic()`` value at which the run stops with what it and earlier runs have;
+    ``time_limit`` is in seconds per compilation.
 
     Raises:
         JournalError: the journal cannot be read or written.
@@ -77,7 +77,7 @@ def compile_families(
         requests: list[CompileRequest] = []
         for index, family in enumerate(families):
             if deadline is not None and time.monotonic() > deadline:
-                return state, False
+                return _with_all_known(state, known, arch), False
             progress(done, done + len(requests), f"round {number + 1} of {ROUNDS}: ranking {index + 1}/{len(families)}")
             for kernel, items in _propose(family, arch, state[family], number, configs_per_family):
                 trial = known.get(_trial(family, kernel, items, arch).identity)
@@ -96,7 +96,7 @@ def compile_families(
                 done += 1
                 progress(done, total, f"round {number + 1} of {ROUNDS}: compiling")
                 if deadline is not None and time.monotonic() > deadline:
-                    return state, False
+                    return _with_all_known(state, known, arch), False
         finally:
             outcomes.close()
     return state, True
@@ -121,6 +121,17 @@ def _propose(family: AttentionFamily, arch: ArchSpec, compiled: Compiled, number
     if number == 0:
         return first_round(family, arch, first)
     return next_round(family, arch, compiled.resources, compiled.status.keys(), (limit - first) // (ROUNDS - 1))
+
+
+def _with_all_known(
+    state: dict[AttentionFamily, Compiled], known: Mapping[str, Trial], arch: ArchSpec
+) -> dict[AttentionFamily, Compiled]:
+    """The state with the journal's trials of rounds that this run did not come to: the best so far is of all runs."""
+    for trial in known.values():
+        key = compilation(trial.kernel, trial.config)
+        if trial.family in state and _trial(trial.family, *key, arch).identity == trial.identity:
+            _note(state[trial.family], key, trial)
+    return state
 
 
 def _note(compiled: Compiled, key: Compilation, trial: Trial) -> None:

@@ -60,9 +60,12 @@ def next_round(
     for problem in representative_sizes(family):
         candidates = list(predicted_candidates(problem, compiled, arch))
         if candidates:
-            best = min(candidates, key=lambda item: item.us)
-            near = [key for key in offered if one_step(compilation(best.kernel, best.config), key)]
-            neighbours.append(sorted(near, key=lambda key: estimated_us(problem, key, arch)))
+            # Ties are common, and ``compiled`` is in the order of completion: the key makes every run choose alike.
+            best = min(candidates, key=lambda item: (item.us, item.key))
+            leader = compilation(best.kernel, best.config)
+            siblings = [key for key in offered if _sibling(leader, key)]
+            near = [key for key in offered if one_step(leader, key)]
+            neighbours.append([*siblings, *sorted(near, key=lambda key: estimated_us(problem, key, arch))])
     return _first_new(chain.from_iterable(zip_longest(*neighbours)), tried, limit)
 
 

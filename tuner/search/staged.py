@@ -1,20 +1,20 @@
-"""The staged search of one cell: the model's favourites and the rules, then neighbours of the best, then a final.
+"""The staged search of one cell: the model's favourites and the rules, then what their times make of it, then a final.
 
 It sees measurements only through a function, so that a recorded set of them can be searched again without a GPU.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..arch import ArchSpec
 from ..evaluate.measure import Measurement
 from ..evaluate.resources import Resources
-from ..kernels import get_kernel
 from ..problem import AttentionProblem
 from .predictions import Compilation, compilation, predicted_candidates, rule_configs, with_segments
-from .propose import one_step
 
 Key = tuple[str, tuple[tuple[str, int], ...]]
 """A kernel and the items of a complete config, in order."""
@@ -33,7 +33,7 @@ class Effort:
 
     favourites: int = 20  # by predicted time
     of_one_compilation: int = 3  # at most, among the favourites
-    neighbours: int = 6
+    second_looks: int = 6  # by predicted time, corrected by what was measured
     finalists: int = 6
     within: float = 1.08  # of the best screened time, to reach the final
 
@@ -54,13 +54,11 @@ def search_cell(
 
     def screen(keys: Sequence[Key]) -> None:
         new = [key for key in dict.fromkeys(keys) if key not in screened]
-        screened.update(zip(new, measure(new, False), strict=True))
+        if new:
+            screened.update(zip(new, measure(new, False), strict=True))
 
     screen([*rules, *favourites(problem, compiled, arch, effort)])
-    leaders = _ranked(screened)[:2]
-    near = [neighbours(problem, key, compiled, arch) for key in leaders]
-    mixed = [key for pair in zip(*near, strict=False) for key in pair] + [key for keys in near for key in keys]
-    screen([key for key in dict.fromkeys(mixed) if key not in screened][: effort.neighbours])
+    screen(second_looks(problem, compiled, arch, screened, effort))
     return final(screened, rules, measure, effort)
 
 
@@ -107,21 +105,33 @@ def favourites(
     return chosen
 
 
-def neighbours(
-    problem: AttentionProblem, key: Key, compiled: Mapping[Compilation, Resources], arch: ArchSpec
+def second_looks(
+    problem: AttentionProblem,
+    compiled: Mapping[Compilation, Resources],
+    arch: ArchSpec,
+    screened: Mapping[Key, Measurement],
+    effort: Effort,
 ) -> list[Key]:
-    """Compiled configurations one step from a key: the next segment counts, then compilations that differ in one
-    parameter, at the same segment count."""
-    kernel, config = get_kernel(key[0]), dict(key[1])
-    own = compilation(key[0], config)
-    resources = compiled.get(own)
-    occupancy = (
-        arch.programs_per_unit(resources.num_warps, resources.registers, resources.lds_bytes) if resources else 1
-    )
-    segments = config["NUM_SEGMENTS"]
-    counts = sorted(kernel.segments(problem, config, arch, max(occupancy, 1)), key=lambda count: abs(count - segments))
-    found = [full_key(own, count) for count in counts if count != segments][:3]
-    return found + [full_key(other, segments) for other in compiled if one_step(own, other)]
+    """The best of the untimed configurations once measured times have corrected the predictions.
+
+    A compilation that took 0.8 of its predicted time with one segment count is expected to do so with the others, for
+    the model errs more about code than about sizes. Compilations without a time get the median correction.
+    """
+    predicted = {
+        (item.kernel, tuple(item.config.items())): item.us for item in predicted_candidates(problem, compiled, arch)
+    }
+    errors: dict[Compilation, list[float]] = {}
+    for key in _ranked(screened):
+        us = screened[key].us
+        if us is not None and math.isfinite(predicted.get(key, math.inf)):
+            errors.setdefault(compilation(key[0], dict(key[1])), []).append(math.log(us / predicted[key]))
+    corrections = {own: math.exp(statistics.fmean(values)) for own, values in errors.items()}
+    usual = statistics.median(corrections.values()) if corrections else 1.0
+
+    def corrected(key: Key) -> float:
+        return predicted[key] * corrections.get(compilation(key[0], dict(key[1])), usual)
+
+    return sorted((key for key in predicted if key not in screened), key=corrected)[: effort.second_looks]
 
 
 def full_key(key: Compilation, segments: int) -> Key:

@@ -13,30 +13,34 @@ from ..store.table import FamilyTable, Table, write_table
 
 
 def kept_families(
-    path: Path, arch: ArchSpec, built_with: Mapping[str, str], replaced: Iterable[AttentionFamily]
-) -> list[FamilyTable]:
-    """The families of an existing table that a sweep leaves alone; none if there is no table.
+    path: Path, arch: ArchSpec, built_with: Mapping[str, str], swept: Iterable[AttentionFamily]
+) -> dict[AttentionFamily, FamilyTable]:
+    """The families of an existing table, each of which stays unless a sweep of ``swept`` has new rows for it.
+
+    None if there is no table, or one of other versions that is swept as a whole.
 
     Raises:
-        ValueError: they were built for another arch or with other versions, and cannot stay in one table with the
-            sweep's.
+        ValueError: it is for another arch or number of compute units, or of other versions and not all of its families
+            are swept.
         TableError: the existing table is not valid.
     """
     try:
         table = load_table(path)
     except FileNotFoundError:
-        return []
-    kept = [rows for rows in table.families if rows.family not in set(replaced)]
-    if not kept:
-        return []
-    if table.arch != arch.name:
-        raise ValueError(f"{path} is a table for {table.arch}, not {arch.name}: give another --out")
-    if dict(table.built_with) != dict(built_with):
-        raise ValueError(
-            f"{path} was built with {_versions(table.built_with)}, now it would be {_versions(built_with)}: "
-            f"sweep all of its {len(table.families)} families again, or give another --out"
-        )
-    return kept
+        return {}
+    families = {rows.family: rows for rows in table.families}
+    own = f"{table.arch} with {table.compute_units} compute units"
+    other = f"{arch.name} with {arch.compute_units} compute units"
+    if own != other:
+        raise ValueError(f"{path} is a table for {own}, not {other}: give another --out")
+    if dict(table.built_with) == dict(built_with):
+        return families
+    if families.keys() <= set(swept):
+        return {}
+    raise ValueError(
+        f"{path} was built with {_versions(table.built_with)}, now it would be {_versions(built_with)}: "
+        f"sweep all of its {len(families)} families again, or give another --out"
+    )
 
 
 def save_table(path: Path, arch: ArchSpec, built_with: Mapping[str, str], families: Iterable[FamilyTable]) -> Table:

@@ -19,7 +19,7 @@ from .trial import Trial
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-class JournalError(Exception):
+class JournalError(OSError):
     """A journal cannot be read or written. ``path`` and ``reason`` say which and why."""
 
     def __init__(self, path: Path, reason: str) -> None:
