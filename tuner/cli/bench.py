@@ -38,7 +38,7 @@ def bench(
         raise ValueError(f"--arch is {spec.name}, but this machine has {device.arch} ({device.name})")
     chosen = [cell for cell in _cells(cells, max_cache_gb) if match in cell.name]
     if not chosen:
-        raise ValueError(f"--match {match!r} leaves no cell")
+        raise ValueError(f"no cell is left: --match {match!r}, --max-cache-gb {max_cache_gb:g}")
     console = Console(stderr=json, soft_wrap=True, highlight=False)
     with progress_reporter(console) as progress:
         results = list(bench_cells(chosen, spec, progress))
@@ -56,11 +56,12 @@ def _cells(path: Path | None, max_cache_gb: float) -> list[Cell]:
 
 def _summary(results: list[CellResult]) -> dict[str, object]:
     rules = sorted({name for item in results for name in item.rules})
+    ratios = [item.ratio for item in results if item.ratio is not None]
     return {
         "cells": [item.to_dict() for item in results],
-        "geomean_best_rule": geomean(item.ratio for item in results),
-        "geomean": {name: geomean(item.against(name) for item in results) for name in rules},
-        "worst": min((item.ratio for item in results if item.ratio is not None), default=None),
+        "geomean_best_rule": geomean(ratios) if ratios else None,  # JSON has no NaN
+        "geomean": {name: geomean(item.against(name) for item in results) for name in rules} if ratios else {},
+        "worst": min(ratios, default=None),
     }
 
 
@@ -81,7 +82,10 @@ def _print(results: list[CellResult], console: Console) -> None:
             style=style,
         )
     console.print(table)
-    summary = _summary(results)
-    console.print(f"geomean of best rule / table: {summary['geomean_best_rule']:.3f}, worst {summary['worst']:.3f}")
+    ratios = [item.ratio for item in results if item.ratio is not None]
+    if not ratios:
+        console.print("no cell has both the table's time and a rule's")
+        return
+    console.print(f"geomean of best rule / table: {geomean(ratios):.3f}, worst {min(ratios):.3f}")
     for name in rules:
         console.print(f"geomean of {name} / table: {geomean(item.against(name) for item in results):.3f}")

@@ -60,9 +60,8 @@ class Inspection:
     config: Config
     launches: Sequence[CompiledLaunch]
     prediction: Prediction
-    loop_matrix_work: float
-    """Matrix work of one pass of the inner loop over that of one tile: more than 1 when the loop is unrolled, or when
-    waves compute the same product."""
+    tiles_per_pass: int
+    """Tiles that one pass of the inner loop covers: more than 1 when it is unrolled."""
 
     @property
     def overridden(self) -> bool:
@@ -136,8 +135,8 @@ def inspect_problem(
     launches = compile_launches(problem, kernel.name, config, arch)
     work, resources = kernel.work(problem, config), launches[0].object.resources
     prediction = predict(work, resources, arch)
-    matrix_work = tiles_per_iteration(work, resources, arch)
-    return Inspection(arch, problem, answer, kernel.name, config, launches, prediction, matrix_work)
+    tiles_per_pass = tiles_per_iteration(work, resources, arch)
+    return Inspection(arch, problem, answer, kernel.name, config, launches, prediction, tiles_per_pass)
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, int]:
@@ -192,7 +191,7 @@ def _to_dict(found: Inspection, files: Sequence[Path]) -> dict[str, Any]:
             "programs_per_unit": found.prediction.occupancy,
             "terms_us": dict(found.prediction.terms),
         },
-        "loop_matrix_work_in_tiles": found.loop_matrix_work,
+        "tiles_per_pass": found.tiles_per_pass,
         "launches": [
             {
                 "kernel": launch.object.name,

@@ -136,5 +136,5 @@ def _prediction(found: Inspection) -> list[str]:
         f"  = {' + '.join(parts)}",
         f"one tile: {terms['tile_chain']:.2f} us in a program alone; of its unit's time {terms['tile_pipes']:.2f} us "
         f"(busiest pipe), {terms['tile_fetch']:.2f} us (memory)",
-        f"one pass of the inner loop issues the matrix work of {found.loop_matrix_work:g} tiles",
+        f"one pass of the inner loop covers {found.tiles_per_pass} tile{'s' * (found.tiles_per_pass > 1)}",
     ]

@@ -145,14 +145,15 @@ def _checked(prepared: _Prepared, kernel: str, config: Config) -> tuple[Replay, 
     try:
         workspace = _workspace(first, config)
         plans = [get_kernel(kernel).plan(inputs, config, workspace) for inputs in prepared.sets]
-        first.out.fill_(float("nan"))
+        # What the candidate before it left must not pass for this one's.
+        for tensor in (first.out, workspace.partial, workspace.partial_max, workspace.partial_sum):
+            tensor.fill_(float("nan"))
         _call(plans[0])
         error = relative_error(first.out, prepared.expected, unchecked_rows=True)
     except Exception as exception:
         if _is_sticky(exception):
             raise  # the device context is lost: this worker cannot go on
-        status = "out_of_resources" if "out of resource" in str(exception).lower() else "compile_error"
-        return Measurement(status, message=f"{type(exception).__name__}: {str(exception).splitlines()[0][:200]}")
+        return Measurement(_status(exception), message=_reason(exception))
     if not error <= TOLERANCE[first.family.kv_dtype]:
         return Measurement("wrong_result", error=error, message=f"relative error {error:.2e}")
     calls: list[Callable[[], None]] = [partial(_call, plan) for plan in plans]
@@ -168,6 +169,18 @@ def _workspace(inputs: AttentionInputs, config: Config) -> Workspace:
 def _call(plan: Sequence[Launch]) -> None:
     for launch in plan:
         run_launch(launch)
+
+
+def _status(exception: Exception) -> str:
+    """Triton names the resource that a kernel exceeds, torch the memory that is not there."""
+    short = any(sign in str(exception).lower() for sign in ("out of resource", "out of memory"))
+    return "out_of_resources" if short else "compile_error"
+
+
+def _reason(exception: Exception) -> str:
+    """The line that says why: Triton's reports begin with the place (``at 3:4:``) and the source."""
+    lines = str(exception).strip().splitlines() or [""]
+    return f"{type(exception).__name__}: {lines[-1 if lines[0].startswith('at ') else 0].strip()[:200]}"
 
 
 def _is_sticky(exception: Exception) -> bool:

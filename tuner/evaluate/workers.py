@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from .process import Outcome, Worker, WorkerStartError
 
-__all__ = ["Outcome", "SoleWorker", "Stopped", "WorkerStartError", "run_tasks"]
+__all__ = ["Outcome", "SoleWorker", "StoppedError", "WorkerStartError", "run_tasks"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,7 +103,7 @@ def _run(
             worker.kill()
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """A task was given up, without an outcome, because its caller wants to stop."""
 
 
@@ -132,7 +132,7 @@ class SoleWorker(Generic[T, R]):
 
         Raises:
             WorkerStartError: the worker died or failed before its first task.
-            Stopped: ``stop`` was set before the outcome was there.
+            StoppedError: ``stop`` was set before the outcome was there.
         """
         if self._worker is None or not self._worker.process.is_alive():
             self.close()
@@ -143,7 +143,7 @@ class SoleWorker(Generic[T, R]):
         while outcome is None:
             if self._stop is not None and self._stop.is_set():
                 self.close()
-                raise Stopped
+                raise StoppedError
             patience = max(worker.deadline - time.monotonic(), 0)
             wait(
                 [worker.connection, worker.process.sentinel],

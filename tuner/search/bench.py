@@ -57,6 +57,8 @@ def bench_cells(cells: Sequence[BenchmarkCell], arch: ArchSpec, progress: Progre
             keys = list({_identity(key): key for key in [table_key, *rules.values()]}.values())
             task = MeasureTask(Cell(cell.problem, arch.name, cell.query_lens, cell.kv_lens), tuple(keys), True)
             outcome = worker.ask(task, _CELL_SECONDS)
+            if outcome.value is None:
+                worker.close()  # after an error, too: the GPU's context may be lost, and every later cell with it
             times: dict[Any, float | None] = {}
             message = outcome.message
             for key, item in zip(keys, outcome.value or (), strict=False):

@@ -33,6 +33,9 @@ class TimeLimits:
     config: float = 10.0  # compiling what the background has not yet
 
 
+TIME_LIMITS = TimeLimits()
+
+
 @dataclass
 class MeasuredRun:
     """The trials of a run and what it cost. Threads hold the lock while they add to it."""
@@ -98,7 +101,7 @@ def ask(worker: Worker, cell: Cell, keys: Sequence[Key], careful: bool, limits: 
     If one of several takes the worker down, each is measured alone to find it, and the others again without it.
 
     Raises:
-        Stopped: the worker is to stop.
+        StoppedError: the worker is to stop.
         WorkerStartError: the worker cannot start.
     """
     outcome = worker.ask(MeasureTask(cell, tuple(keys), careful), limits.cell + limits.config * len(keys))

@@ -11,13 +11,13 @@ from functools import partial
 from ..arch import ArchSpec
 from ..evaluate.measure import Measurement, MeasureTask, measure
 from ..evaluate.resources import Resources
-from ..evaluate.workers import SoleWorker, Stopped
+from ..evaluate.workers import SoleWorker, StoppedError
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.build import Candidate, build_family
 from ..store.journal import Journal
 from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
-from .measure_cell import RACE_POLICY, MeasuredRun, TimeLimits, measure_cell
+from .measure_cell import RACE_POLICY, TIME_LIMITS, MeasuredRun, TimeLimits, measure_cell
 from .modelled import Progress, compile_families, environment
 from .predictions import Compilation, rule_configs
 from .staged import Effort, Key, Search, full_key, search_cell
@@ -65,7 +65,7 @@ def measure_families(
     progress: Progress = lambda done, total, text: None,
     measure_task: Callable[[MeasureTask], list[Measurement]] = measure,
     initializer: Callable[[int], object] = use_device,
-    limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+    limits: TimeLimits = TIME_LIMITS,
 ) -> MeasuredRun:
     """Measure every family on local GPUs, one worker for each device.
 
@@ -97,7 +97,7 @@ def measure_families(
 
     def check_time(*_: object) -> None:
         if late():
-            raise Stopped
+            raise StoppedError
 
     def compile_ahead() -> None:
         for family in families:
@@ -118,7 +118,7 @@ def measure_families(
     def guarded(function: Callable[[], None]) -> None:
         try:
             function()
-        except Stopped:
+        except StoppedError:
             pass
         except BaseException as error:
             failures.append(error)
@@ -141,6 +141,8 @@ def measure_families(
         for thread in workers:
             thread.join()
         compiler.join(_COMPILER_PATIENCE)
+        while done.acquire(blocking=False):
+            finished += 1
     if failures:
         raise failures[0]
     run.complete = finished == total

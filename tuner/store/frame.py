@@ -22,7 +22,8 @@ def trials_frame(trials: Iterable[Trial]) -> pandas.DataFrame:
     """
     import pandas
 
-    return pandas.DataFrame([_row(trial) for trial in trials])
+    frame: pandas.DataFrame = pandas.DataFrame([_row(trial) for trial in trials])
+    return frame
 
 
 def _row(trial: Trial) -> dict[str, object]:

@@ -1,0 +1,246 @@
+"""`attn-tune sweep` as a process: what it writes, what it survives, and what it does not do twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tiny_sweeps import FAMILY, SHAPE, run_sweep, shapes_file, shared_caches, start_sweep
+
+from attn_tune.problem import AttentionFamily
+from attn_tune.search.modelled import environment as versions
+from attn_tune.store.check import check_table
+from attn_tune.store.journal import Journal
+from attn_tune.store.load import load_table
+from attn_tune.store.trial import Trial
+
+UNSUPPORTED = "- {num_query_heads: 4, num_kv_heads: 1, head_size: 64, q_dtype: fp16, kv_dtype: bf16}\n"
+FIRST_ROUND = 8  # trials of the tiny family: six that rules choose, and half of --configs 4
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A directory with a sweep's shapes, table and journal."""
+
+    directory: Path
+    output: str = ""
+
+    @property
+    def table(self) -> Path:
+        return self.directory / "table.yaml"
+
+    @property
+    def journal(self) -> Path:
+        return self.directory / "table.trials.jsonl"
+
+    @property
+    def lines(self) -> list[str]:
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def copy(self, directory: Path) -> Sweep:
+        """The same files elsewhere."""
+        shutil.copytree(self.directory, directory, dirs_exist_ok=True)
+        return Sweep(directory)
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return shared_caches(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, caches: dict[str, str]) -> Sweep:
+    """A finished sweep that nothing disturbed; tests work on copies."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    shapes_file(directory)
+    return Sweep(directory, run_sweep(directory, environment=caches).stdout)
+
+
+def identities(sweep: Sweep) -> list[str]:
+    return [Trial.from_json(line).identity for line in sweep.lines if line]
+
+
+def test_the_table_answers_every_size_and_says_what_it_is(undisturbed: Sweep) -> None:
+    table = load_table(undisturbed.table)
+    assert check_table(table) == []
+    assert (table.arch, table.compute_units, dict(table.built_with)) == ("gfx950", 256, versions())
+    assert [rows.family for rows in table.families] == [FAMILY]
+    assert {row.evidence for rows in table.families[0].configs.values() for row in rows} == {"modelled"}
+    assert f"table: {undisturbed.table}" in undisturbed.output
+    assert "compiled for gfx950, not timed" in undisturbed.output
+
+
+def test_no_trial_is_made_twice_and_each_has_its_resources(undisturbed: Sweep) -> None:
+    assert len(undisturbed.lines) > FIRST_ROUND
+    trials = Journal(undisturbed.journal).load()
+    assert len(trials) == len(undisturbed.lines)
+    assert {(trial.status, trial.evidence, trial.sizes) for trial in trials.values()} == {("ok", "modelled", None)}
+    assert all(trial.resources and trial.resources["registers"] > 0 for trial in trials.values())
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(undisturbed: Sweep) -> None:
+    lines = [line for line in undisturbed.output.splitlines() if " trials, " in line and " elapsed" in line]
+    pattern = r"(round [123] of 3: (ranking 1/1|compiling)|building tables): \d+/\d+ trials, \d+:\d\d elapsed.*"
+    assert all(re.fullmatch(pattern, line) for line in lines)
+    assert any(f"compiling: {FIRST_ROUND}/{FIRST_ROUND} trials" in line for line in lines)
+    assert any("about" in line and line.endswith(" left") for line in lines)
+
+
+def test_a_rerun_adds_no_trial_and_writes_the_same_bytes(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    again = undisturbed.copy(tmp_path)
+    again.table.unlink()
+    result = run_sweep(tmp_path, "--json", environment=caches)
+    assert again.lines == undisturbed.lines
+    assert again.table.read_bytes() == undisturbed.table.read_bytes()
+    summary = json.loads(result.stdout)
+    assert summary["trials"] == {"ok": len(undisturbed.lines)}
+    assert (summary["complete"], summary["shapes"], summary["without_valid_row"]) == (True, 1, [])
+    assert (summary["table"], summary["evidence"]) == (str(again.table), "modelled")
+    assert "round 1 of 3" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "after"), [(signal.SIGKILL, 2), (signal.SIGKILL, FIRST_ROUND + 1), (signal.SIGINT, 2)]
+)
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str], end: signal.Signals, after: int
+) -> None:
+    shapes_file(tmp_path)
+    sweep = Sweep(tmp_path)
+    cold = caches | {"ATTN_TUNE_CACHE_DIR": str(tmp_path / "compiles")}  # time between trials to be stopped in
+    process = start_sweep(tmp_path, environment=cold)
+    workers = wait_for_lines(process, sweep, after)
+    os.killpg(process.pid, end)
+    output = "".join(process.communicate(timeout=60))
+    assert process.returncode == (130 if end == signal.SIGINT else -signal.SIGKILL), output
+    assert ("the same command goes on from there" in output) == (end == signal.SIGINT)
+    wait_until_gone(workers)
+    kept = sweep.lines
+    assert after <= len(kept) < len(undisturbed.lines)
+    assert not sweep.table.exists()
+
+    run_sweep(tmp_path, environment=cold)
+    assert sweep.lines[: len(kept)] == kept
+    assert len(set(identities(sweep))) == len(sweep.lines)
+    assert set(identities(sweep)) == set(identities(undisturbed))
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def wait_for_lines(process: subprocess.Popen[str], sweep: Sweep, count: int) -> list[int]:
+    """Wait until the journal has so many lines; the ids of the sweep's worker processes then."""
+    while len(sweep.lines) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_torn_line_costs_one_trial_and_one_warning(undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    whole = sweep.journal.read_bytes()
+    sweep.journal.write_bytes(whole[:-40])
+    result = run_sweep(tmp_path, environment=caches)
+    assert result.stderr.count("skipped 1 invalid line(s)") == 1
+    assert len(sweep.lines) == len(undisturbed.lines) + 1
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_budget_ends_with_the_best_of_all_runs_so_far(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    sweep.table.unlink()
+    sweep.journal.write_text("".join(f"{line}\n" for line in undisturbed.lines[:FIRST_ROUND]))
+    summary = json.loads(run_sweep(tmp_path, "--budget", "0.001", "--json", environment=caches).stdout)
+    assert summary["complete"] is False
+    assert summary["trials"] == {"ok": FIRST_ROUND}
+    assert len(sweep.lines) == FIRST_ROUND
+    assert check_table(load_table(sweep.table)) == []
+    run_sweep(tmp_path, environment=caches)
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_budget_too_small_for_any_trial_fails_and_leaves_the_old_table(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    sweep.journal.unlink()
+    output = run_sweep(tmp_path, "--budget", "0.001", environment=caches, code=1).stdout
+    assert "incomplete: the budget ran out" in output
+    assert f"no valid row: {FAMILY}" in output
+    assert "table: " not in output
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_second_family_joins_the_table_and_the_first_stays(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    shapes_file(tmp_path, SHAPE.replace("}", ", page_size: 32}"))
+    run_sweep(tmp_path, "--configs", "1", environment=caches)
+    table = load_table(sweep.table)
+    assert [rows.family for rows in table.families] == [FAMILY, AttentionFamily(4, 1, 64, page_size=32)]
+    assert table.families[0] == load_table(undisturbed.table).families[0]
+    assert sweep.lines[: len(undisturbed.lines)] == undisturbed.lines
+    assert len(sweep.lines) > len(undisturbed.lines)
+
+
+def test_a_family_that_nothing_computes_is_named_and_the_others_get_their_rows(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    sweep.table.unlink()
+    shapes_file(tmp_path, SHAPE + UNSUPPORTED)
+    result = run_sweep(tmp_path, environment=caches, code=1)
+    assert "no valid row: 4/1/64 page 16 q fp16 kv bf16" in result.stdout
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_disk_that_fills_up_is_one_line_and_the_old_table_is_unharmed(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    old = undisturbed.table.read_text() + "# a person's remark\n"
+    sweep.table.write_text(old)
+    error = run_on_small_disk(tmp_path, caches, 8192)
+    assert re.fullmatch(rf"attn-tune: .*cannot write the table: File too large: '{sweep.table}'\n", error)
+    assert sweep.table.read_text() == old
+
+    sweep.journal.unlink()
+    error = run_on_small_disk(tmp_path, caches, 2500)
+    assert re.fullmatch(rf"attn-tune: {sweep.journal}: only \d+ of \d+ bytes of a trial written.*\n", error)
+    assert sweep.table.read_text() == old
+    result = run_sweep(tmp_path, environment=caches)
+    assert "skipped 1 invalid line(s)" in result.stderr
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def run_on_small_disk(directory: Path, caches: dict[str, str], limit: int) -> str:
+    """What a sweep that can write no file longer than ``limit`` bytes says on standard error; its status must be 2."""
+    before = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    environment = caches | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return run_sweep(directory, environment=environment, code=2, before=before).stderr
