@@ -37,16 +37,23 @@ def progress_reporter(console: Console) -> Iterator[ProgressCallback]:
 
     start = time.monotonic()
     last_line = start - SECONDS_BETWEEN_LINES
+    phase = (start, 0)  # when the current count began, and from where: what is known from earlier runs took no time
+    last_done = 0
 
     def line(done: int, total: int, what: str) -> None:
-        nonlocal last_line
+        nonlocal last_line, phase, last_done
         now = time.monotonic()
+        if done < last_done:
+            phase = (now, done)
+        last_done = done
         if now - last_line < SECONDS_BETWEEN_LINES and done < total:
             return
         last_line = now
-        elapsed = now - start
-        left = f", about {duration(elapsed / done * (total - done))} left" if 0 < done < total else ""
-        console.print(f"{what}: {done}/{total} trials, {duration(elapsed)} elapsed{left}", highlight=False)
+        begin, base = phase
+        left = ""
+        if base < done < total:
+            left = f", about {duration((now - begin) / (done - base) * (total - done))} left"
+        console.print(f"{what}: {done}/{total} trials, {duration(now - start)} elapsed{left}", highlight=False)
 
     yield line
 
