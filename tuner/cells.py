@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .problem import AttentionFamily, AttentionProblem
@@ -53,7 +53,8 @@ def benchmark_cells(max_cache_bytes: float = 100e9) -> list[Cell]:
 
 def load_cells(path: str | os.PathLike[str]) -> list[Cell]:
     """Cells from a YAML list: each with a ``name``, the fields of a problem (family and sizes), and for a batch that is
-    not uniform ``query_lens`` and ``kv_lens``, lists of one entry for each sequence.
+    not uniform ``query_lens`` and ``kv_lens``, lists of one entry for each sequence. ``num_tokens`` follows from
+    ``query_lens``.
 
     Raises:
         TableError: the file is not such a list; the message names line and field.
@@ -64,20 +65,36 @@ def load_cells(path: str | os.PathLike[str]) -> list[Cell]:
 
 def _read_cell(path: str | os.PathLike[str], entry: Value) -> Cell:
     fields = entry.mapping()
-    lengths = {
+    lengths: dict[str, tuple[int, ...]] = {
         name: tuple(item.integer(0) for item in fields.pop(name).items())
         for name in ("query_lens", "kv_lens")
         if name in fields
     }
     name = fields.pop("name").text() if "name" in fields else entry.name
     try:
-        problem = AttentionProblem.from_dict({field: value.scalar() for field, value in fields.items()})
-        for field, values in lengths.items():
-            if len(values) != problem.num_seqs:
-                raise ValueError(f"{field} must have {problem.num_seqs} entries, not {len(values)}")
+        values = {field: value.scalar() for field, value in fields.items()}
+        if "query_lens" in lengths:
+            values.setdefault("num_tokens", sum(lengths["query_lens"]))
+        problem = AttentionProblem.from_dict(values)
+        _check_lengths(problem, lengths)
     except ValueError as error:
         raise TableError(path, entry.line, entry.name, str(error)) from error
     return Cell(name, problem, lengths.get("query_lens"), lengths.get("kv_lens"))
+
+
+def _check_lengths(problem: AttentionProblem, lengths: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises ValueError if the lengths are not those of a batch of the problem's sizes."""
+    for field, limit in (("query_lens", "max_seqlen_q"), ("kv_lens", "max_seqlen_k")):
+        own, most = lengths.get(field), getattr(problem, limit)
+        if own is None:
+            continue
+        if len(own) != problem.num_seqs:
+            raise ValueError(f"{field} must have {problem.num_seqs} entries, not {len(own)}")
+        if max(own) > most:
+            raise ValueError(f"{field} must be at most {limit} {most}, not {max(own)}")
+    tokens = sum(lengths.get("query_lens", (problem.num_tokens,)))
+    if tokens != problem.num_tokens:
+        raise ValueError(f"query_lens must add up to num_tokens {problem.num_tokens}, not {tokens}")
 
 
 def _cells(name: str, family: AttentionFamily) -> Iterator[Cell]:

@@ -128,8 +128,8 @@ def test_without_a_gpu_the_arch_must_be_given(sweep: Sweep) -> None:
 
 @pytest.mark.parametrize("model", [False, True])
 def test_a_dry_run_counts_and_does_nothing(sweep: Sweep, tmp_path: Path, model: bool) -> None:
-    families = find_model("Llama-3-70B").families(8) if model else [AttentionFamily(4, 1, 64)]
-    what = ("--model", "llama-3-70b", "--tp", "8") if model else ("--shapes", "shapes.yaml")
+    families = find_model("Qwen3.5-397B-A17B").families(2) if model else [AttentionFamily(4, 1, 64)]
+    what = ("--model", "qwen3.5-397b-a17b", "--tp", "2") if model else ("--shapes", "shapes.yaml")
     arguments = ("--arch", "MI355X", "--evaluator", "compile", *what, "--configs", "6", "--dry-run")
     code, out, _ = sweep(*arguments, "--json")
     first = sum(len(first_round(family, get_arch("gfx950"), 3)) for family in families)

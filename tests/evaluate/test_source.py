@@ -8,7 +8,6 @@ import pytest
 
 from attn_tune.evaluate.source import kernel_source_hash
 
-
 DEVICE_CODE = "@triton.jit\ndef kernel(): ...\n"
 
 

@@ -62,3 +62,12 @@ def nap(seconds: float) -> float:
 def refuse() -> None:
     """An initializer that fails."""
     raise RuntimeError("no such device")
+
+
+_seen: list[str] = []
+
+
+def remember(task: str) -> list[str]:
+    """All tasks that this process has had, once it has misbehaved in the way that the task names, if it is one."""
+    _seen.append(misbehave(task))
+    return list(_seen)

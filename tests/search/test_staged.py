@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from estimates import estimated
 
 from attn_tune.arch import get_arch
 from attn_tune.evaluate.measure import Measurement
@@ -68,21 +69,11 @@ def test_what_is_not_on_record_counts_as_timed_and_does_not_run(cells: list[Reco
         replay(replace(cells[0], trials={}))
 
 
-def resources(config: Mapping[str, int]) -> Resources:
-    """Of a compiled kernel whose registers and LDS grow with its tiles."""
-    return Resources(
-        target="sm_90",
-        registers=64 + config["BLOCK_M"] // 2,
-        num_warps=config["num_warps"],
-        lds_bytes=config["TILE_SIZE"] * 256 * config["num_stages"],
-    )
-
-
 @pytest.fixture(scope="module")
 def compiled() -> dict[Compilation, Resources]:
     """The rules' compilations, and some of every kind."""
     keys = [*rule_compilations(FAMILY, ARCH), *space(FAMILY, ARCH)[::9]]
-    return {key: resources(dict(key[1])) for key in keys}
+    return estimated(keys, FAMILY, ARCH)
 
 
 class Device:
@@ -90,8 +81,7 @@ class Device:
 
     def __init__(self, compiled: Mapping[Compilation, Resources], factor: Callable[[Key], float | str]) -> None:
         self.predicted = {
-            (item.kernel, tuple(item.config.items())): item.us
-            for item in predicted_candidates(PROBLEM, compiled, ARCH)
+            (item.kernel, tuple(item.config.items())): item.us for item in predicted_candidates(PROBLEM, compiled, ARCH)
         }
         self.factor = factor
         self.screened: list[Key] = []
@@ -162,9 +152,7 @@ def test_without_anything_compiled_the_rules_are_measured(search: Any, compiled:
 
 @BOTH
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_configuration_is_screened_twice(
-    search: Any, seed: int, compiled: dict[Compilation, Resources]
-) -> None:
+def test_no_configuration_is_screened_twice(search: Any, seed: int, compiled: dict[Compilation, Resources]) -> None:
     device = Device(compiled, lambda key: uneven(key) ** seed)
     search(PROBLEM, compiled, ARCH, device.measure, Effort())
     assert len(device.screened) == len({identity(key) for key in device.screened})

@@ -31,6 +31,8 @@ def gpu_conditions() -> dict[str, int]:
 def _other_processes() -> int:
     """Compute processes on the device besides this one. The listing has a line for each, with its process id."""
     lines = torch.cuda.list_gpu_processes().splitlines()
+    if not lines or not lines[0].startswith("GPU"):  # instead it says which Python bindings are missing
+        raise RuntimeError("torch cannot list the processes")
     users = [line.split()[1] for line in lines if line.split()[:1] == ["process"]]
     return sum(user != str(os.getpid()) for user in users)
 

@@ -61,7 +61,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """Inputs of a cell on the device: as many sets as it takes to outgrow the cache, sharing one pool of pages."""
 
     cell: Cell
@@ -69,7 +69,7 @@ class _Prepared:
     expected: torch.Tensor
 
 
-_prepared: _Prepared | None = None
+_prepared: Prepared | None = None
 
 
 def measure(task: MeasureTask) -> list[Measurement]:
@@ -77,7 +77,7 @@ def measure(task: MeasureTask) -> list[Measurement]:
     global _prepared
     if _prepared is None or _prepared.cell != task.cell:
         _prepared = None  # free the memory before taking more
-        _prepared = _prepare(task.cell)
+        _prepared = prepare(task.cell)
     replays: list[tuple[Replay, float] | Measurement] = []
     for kernel, items in task.configs:
         replays.append(_checked(_prepared, kernel, dict(items)))
@@ -98,7 +98,8 @@ def measure(task: MeasureTask) -> list[Measurement]:
     return measurements
 
 
-def _prepare(cell: Cell) -> _Prepared:
+def prepare(cell: Cell) -> Prepared:
+    """Random inputs of a cell on the GPU (without one on the CPU), and the reference for the first set."""
     problem = cell.problem
     device = "cuda" if torch.cuda.is_available() else "cpu"
     lengths = cell.kv_lens or (problem.max_seqlen_k,) * problem.num_seqs
@@ -121,7 +122,7 @@ def _prepare(cell: Cell) -> _Prepared:
             table[seq, : part.numel()] = order[begin : begin + part.numel()]
             begin += part.numel()
         sets.append(dataclasses.replace(first, block_table=table))
-    return _Prepared(cell, tuple(sets), _expected(first, lengths))
+    return Prepared(cell, tuple(sets), _expected(first, lengths))
 
 
 def _expected(inputs: AttentionInputs, lengths: Sequence[int]) -> torch.Tensor:
@@ -135,7 +136,7 @@ def _expected(inputs: AttentionInputs, lengths: Sequence[int]) -> torch.Tensor:
     return reference_attention(inputs, sequences=checked)
 
 
-def _checked(prepared: _Prepared, kernel: str, config: Config) -> tuple[Replay, float] | Measurement:
+def _checked(prepared: Prepared, kernel: str, config: Config) -> tuple[Replay, float] | Measurement:
     """A candidate's replay and error, once its output is right."""
     first = prepared.sets[0]
     arch: ArchSpec = get_arch(prepared.cell.arch)

@@ -67,10 +67,11 @@ def _restrict(
     """The candidates left in each cell when as few different keys as possible are used over all cells."""
     options = []
     for items in accepted.values():
-        fastest = min(item.us for item in items)
+        best = winner(items)  # within the noise a rule's choice counts as the best
         costs: dict[Key, float] = {}
         for item in items:
-            costs[key(item)] = min(costs.get(key(item), math.inf), item.us / fastest)
+            cost = 1.0 if item is best else max(item.us / best.us, 1.0 + 1e-6)
+            costs[key(item)] = min(costs.get(key(item), math.inf), cost)
         options.append(costs)
     kept = set(fewest(options, simplicity))
     return {sizes: [item for item in items if key(item) in kept] for sizes, items in accepted.items()}
