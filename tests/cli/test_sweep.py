@@ -103,7 +103,7 @@ def test_a_rerun_adds_no_trial_and_writes_the_same_bytes(
     assert again.table.read_bytes() == undisturbed.table.read_bytes()
     summary = json.loads(result.stdout)
     assert summary["trials"] == {"ok": len(undisturbed.lines)}
-    assert (summary["complete"], summary["shapes"], summary["without_valid_row"]) == (True, 1, [])
+    assert (summary["complete"], summary["shapes"], summary["without_valid_row"]) == (True, 1, {})
     assert (summary["table"], summary["evidence"]) == (str(again.table), "modelled")
     assert "round 1 of 3" in result.stderr
 

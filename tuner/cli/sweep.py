@@ -17,6 +17,7 @@ from rich.console import Console
 from ..arch import ArchSpec, get_arch
 from ..device import local_device
 from ..evaluate.workers import run_tasks
+from ..kernels import get_kernel, kernel_names
 from ..models import all_families, find_model
 from ..problem import AttentionFamily
 from ..search.grid import size_grid
@@ -123,7 +124,7 @@ def sweep(
         "compilations_used": sum(distinct_compilations(item) for item in tables),
         "evidence": "measured" if on_device else "modelled",
         "trials": dict(trials),
-        "without_valid_row": [str(family) for family in failed],
+        "without_valid_row": {str(family): reason for family, reason in failed.items()},
         "seconds": round(time.monotonic() - start, 1),
     }
     if json:
@@ -177,18 +178,24 @@ def _devices(text: str) -> list[int]:
 def _build(
     build: Callable[[Any], FamilyTable], tasks: Sequence[tuple[AttentionFamily, Any, ArchSpec]], jobs: int | None,
     progress: Progress,
-) -> tuple[list[FamilyTable], list[AttentionFamily]]:  # fmt: skip
-    """The tables of all families, built in parallel, and the families that got none."""
+) -> tuple[list[FamilyTable], dict[AttentionFamily, str]]:  # fmt: skip
+    """The tables of all families, built in parallel, and why the other families got none."""
     workers = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
     tables: list[FamilyTable] = []
-    failed: list[AttentionFamily] = []
+    failed: dict[AttentionFamily, str] = {}
     for done, (task, outcome) in enumerate(run_tasks(build, tasks, workers=workers, time_limit=600.0), 1):
         progress(done, len(tasks), "building tables")
         if outcome.value is None:
-            failed.append(task[0])
+            failed[task[0]] = _why_unsupported(task[0], task[2]) or outcome.message
         else:
             tables.append(outcome.value)
     return tables, failed
+
+
+def _why_unsupported(family: AttentionFamily, arch: ArchSpec) -> str:
+    """Each kernel's reason, if no kernel computes the family."""
+    reasons = [get_kernel(name).supports(family, arch) for name in kernel_names()]
+    return "" if None in reasons else "; ".join(str(reason) for reason in reasons)
 
 
 def _build_modelled(task: tuple[AttentionFamily, Compiled, ArchSpec]) -> FamilyTable:
@@ -225,8 +232,8 @@ def _print_summary(summary: dict[str, Any], console: Console) -> None:
     trials = ", ".join(f"{count} {status}" for status, count in sorted(summary["trials"].items()))
     if not summary["complete"]:
         console.print("incomplete: the budget ran out; this is the best so far, and the same command goes on")
-    for family in summary["without_valid_row"]:
-        console.print(f"no valid row: {family}")
+    for family, reason in summary["without_valid_row"].items():
+        console.print(f"no valid row: {family}: {reason}")
     console.print(
         f"{summary['shapes']} shapes for {summary['arch']} in {duration(summary['seconds'])}: {trials} trials, "
         f"{summary['rows']} rows, {summary['compilations_used']} kernels to compile at run time"

@@ -97,7 +97,7 @@ def favourites(
     """The best predicted configurations, few of each compilation so that the model's blind spots are spread."""
     chosen: list[Key] = []
     taken: dict[Compilation, int] = {}
-    for item in sorted(predicted_candidates(problem, compiled, arch), key=lambda item: item.us):
+    for item in sorted(predicted_candidates(problem, compiled, arch), key=lambda item: (item.us, item.key)):
         key = compilation(item.kernel, item.config)
         if len(chosen) < effort.favourites and taken.get(key, 0) < effort.of_one_compilation:
             taken[key] = taken.get(key, 0) + 1
