@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_tune.arch import ArchSpec, get_arch
+from attn_tune.arch import get_arch
 from attn_tune.device import local_device
 from attn_tune.evaluate.compile_many import CompileRequest, compile_configs
 from attn_tune.evaluate.measure import Cell, MeasureTask, measure
 from attn_tune.problem import AttentionFamily, AttentionProblem
-from attn_tune.search.predictions import compilation, rule_configs
-from attn_tune.search.staged import Key, full_key
+from attn_tune.search.predictions import compilation
+from attn_tune.search.staged import Key, rule_keys
 
 Config = tuple[str, tuple[int, ...]]
 """Route, then BLOCK_M, TILE_SIZE, NUM_SEGMENTS, num_warps, num_stages, KEYS_FIRST, QUERY_TERMS."""
@@ -146,7 +146,7 @@ def main() -> None:
     if device is None:
         raise SystemExit("no GPU was found")
     arch = get_arch(device.arch)
-    plans = [(cell, keys_of(cell), _rules(cell, arch)) for cell in CELLS]
+    plans = [(cell, keys_of(cell), rule_keys(cell.problem, arch)) for cell in CELLS]
     requests = {
         CompileRequest(key[0], cell.problem.family, compilation(key[0], dict(key[1]))[1])
         for cell, keys, rules in plans
@@ -175,10 +175,6 @@ def main() -> None:
             + (f" {flops(cell.problem) / best / 1e6:7.0f}  " if prefill else f" {'':7}  ")
             + "  ".join(ratios)
         )
-
-
-def _rules(cell: KernelCell, arch: ArchSpec) -> dict[str, Key]:
-    return {name: full_key(*choice) for name, choice in rule_configs(cell.problem, arch).items()}
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from attn_tune.problem import AttentionProblem
 from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY
 from attn_tune.search.measured import measured_table
 from attn_tune.search.predictions import rule_configs
-from attn_tune.search.staged import Key, full_key
+from attn_tune.search.staged import Key, full_key, identity
 from attn_tune.store.journal import Journal, JournalError
-from attn_tune.testing.replay import identity
 
 
 def a_rule(problem: AttentionProblem) -> Key:

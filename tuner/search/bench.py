@@ -15,8 +15,8 @@ from ..evaluate.workers import SoleWorker
 from ..runtime.answer import Answer
 from ..runtime.lookup import get_config
 from .modelled import Progress
-from .predictions import compilation, rule_configs
-from .staged import Key, full_key
+from .predictions import compilation
+from .staged import Key, identity, rule_keys
 
 _CELL_SECONDS = 180.0
 
@@ -54,7 +54,7 @@ def bench_cells(cells: Sequence[BenchmarkCell], arch: ArchSpec, progress: Progre
     with SoleWorker(measure) as worker:
         for done, (cell, (answer, table_key, rules)) in enumerate(zip(cells, plans, strict=True)):
             progress(done, len(cells), cell.name)
-            keys = list({_identity(key): key for key in [table_key, *rules.values()]}.values())
+            keys = list({identity(key): key for key in [table_key, *rules.values()]}.values())
             task = MeasureTask(Cell(cell.problem, arch.name, cell.query_lens, cell.kv_lens), tuple(keys), True)
             outcome = worker.ask(task, _CELL_SECONDS)
             if outcome.value is None:
@@ -62,12 +62,12 @@ def bench_cells(cells: Sequence[BenchmarkCell], arch: ArchSpec, progress: Progre
             times: dict[Any, float | None] = {}
             message = outcome.message
             for key, item in zip(keys, outcome.value or (), strict=False):
-                times[_identity(key)] = item.us if item.status == "ok" else None
+                times[identity(key)] = item.us if item.status == "ok" else None
                 message = message or item.message
-            known = {name: times.get(_identity(key)) for name, key in rules.items()}
+            known = {name: times.get(identity(key)) for name, key in rules.items()}
             yield CellResult(
                 cell.name,
-                times.get(_identity(table_key)),
+                times.get(identity(table_key)),
                 answer.source,
                 answer.route,
                 dict(answer.config),
@@ -88,8 +88,7 @@ def _candidates(cell: BenchmarkCell, arch: ArchSpec) -> tuple[Answer, Key, dict[
         num_tokens=cell.problem.num_tokens,
         total_seqlen_k=sum(cell.kv_lens or ()),
     )
-    rules = {name: full_key(*choice) for name, choice in rule_configs(cell.problem, arch).items()}
-    return answer, (answer.route, tuple(answer.config.items())), rules
+    return answer, (answer.route, tuple(answer.config.items())), rule_keys(cell.problem, arch)
 
 
 def _compile_ahead(
@@ -111,7 +110,3 @@ def geomean(values: Iterable[float | None]) -> float:
     """Geometric mean of the values that are there; NaN of none."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
-
-
-def _identity(key: Key) -> tuple[str, frozenset[tuple[str, int]]]:
-    return key[0], frozenset(key[1])

@@ -19,8 +19,8 @@ from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
 from .measure_cell import RACE_POLICY, TIME_LIMITS, MeasuredRun, TimeLimits, measure_cell
 from .modelled import Progress, compile_families, environment
-from .predictions import Compilation, rule_configs
-from .staged import Effort, Key, Search, full_key, search_cell
+from .predictions import Compilation
+from .staged import Effort, Identity, Search, identity, rule_keys, search_cell
 
 __all__ = ["RACE_POLICY", "MeasuredRun", "measure_families", "measured_grid", "measured_table"]
 
@@ -158,6 +158,7 @@ def measured_table(
         ValueError: no cell has a valid trial.
     """
     cells: dict[Sizes, list[Candidate]] = {}
+    rules: dict[Sizes, dict[str, Identity]] = {}
     current = environment() | {"policy": RACE_POLICY}
     for trial in trials.values():
         same = all(trial.environment.get(name) == current[name] for name in ("triton", "kernels", "policy"))
@@ -165,14 +166,12 @@ def measured_table(
             continue
         if (trial.arch, trial.compute_units) != (arch.name, arch.compute_units):
             continue
-        rules = rule_configs(AttentionProblem(family, *trial.sizes), arch)
-        key = (trial.kernel, frozenset(trial.config.items()))
-        names = tuple(name for name, (rule, segments) in rules.items() if _same(full_key(rule, segments), key))
+        if trial.sizes not in rules:
+            keys = rule_keys(AttentionProblem(family, *trial.sizes), arch)
+            rules[trial.sizes] = {name: identity(key) for name, key in keys.items()}
+        own = identity((trial.kernel, tuple(trial.config.items())))
+        names = tuple(name for name, rule in rules[trial.sizes].items() if rule == own)
         cells.setdefault(trial.sizes, []).append(
             Candidate(trial.kernel, trial.config, trial.us, "measured", trial.spread, trial.samples, trial.error, names)
         )
     return build_family(family, cells, tolerance)
-
-
-def _same(full: Key, key: tuple[str, frozenset[tuple[str, int]]]) -> bool:
-    return full[0] == key[0] and frozenset(full[1]) == key[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 
 from .. import __version__
@@ -41,11 +42,16 @@ class Compiled:
     status: dict[Compilation, str] = field(default_factory=dict)
 
 
+@cache
+def _triton_version() -> str:
+    return version("triton")  # reads the installation's files: once, not for every trial
+
+
 def environment() -> dict[str, str]:
     """The versions that a cross-compiled trial depends on."""
     return {
         "attn_tune": __version__,
-        "triton": version("triton"),
+        "triton": _triton_version(),
         "kernels": kernel_source_hash(),
         "policy": "cross-compile",
     }

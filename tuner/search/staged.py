@@ -19,6 +19,9 @@ from .predictions import Compilation, compilation, predicted_candidates, rule_co
 Key = tuple[str, tuple[tuple[str, int], ...]]
 """A kernel and the items of a complete config, in order."""
 
+Identity = tuple[str, frozenset[tuple[str, int]]]
+"""A key as :func:`identity` compares it."""
+
 Measure = Callable[[Sequence[Key], bool], list[Measurement]]
 """Check and time configurations; True asks for careful times, in rounds against each other."""
 
@@ -49,7 +52,7 @@ def search_cell(
 
     Empty when nothing ran.
     """
-    rules = list(dict.fromkeys(full_key(key, segments) for key, segments in rule_configs(problem, arch).values()))
+    rules = list(dict.fromkeys(rule_keys(problem, arch).values()))
     screened: dict[Key, Measurement] = {}
 
     def screen(keys: Sequence[Key]) -> None:
@@ -70,7 +73,7 @@ def search_cell_exhaustively(
     effort: Effort,
 ) -> dict[Key, Measurement]:
     """Time every compiled configuration with every segment count: slow, and what other strategies are judged by."""
-    rules = list(dict.fromkeys(full_key(key, segments) for key, segments in rule_configs(problem, arch).values()))
+    rules = list(dict.fromkeys(rule_keys(problem, arch).values()))
     everything = [(item.kernel, tuple(item.config.items())) for item in predicted_candidates(problem, compiled, arch)]
     keys = list(dict.fromkeys([*rules, *everything]))
     return final(dict(zip(keys, measure(keys, False), strict=True)), rules, measure, effort)
@@ -132,6 +135,16 @@ def second_looks(
         return predicted[key] * corrections.get(compilation(key[0], dict(key[1])), usual)
 
     return sorted((key for key in predicted if key not in screened), key=corrected)[: effort.second_looks]
+
+
+def rule_keys(problem: AttentionProblem, arch: ArchSpec) -> dict[str, Key]:
+    """What each baseline rule runs at a problem."""
+    return {name: full_key(*choice) for name, choice in rule_configs(problem, arch).items()}
+
+
+def identity(key: Key) -> Identity:
+    """A key without the order of its config's entries, for comparing keys of different origin."""
+    return key[0], frozenset(key[1])
 
 
 def full_key(key: Compilation, segments: int) -> Key:

@@ -15,16 +15,8 @@ from ..evaluate.resources import Resources
 from ..problem import AttentionProblem
 from ..search.measure_cell import SCREEN_POLICY
 from ..search.predictions import Compilation
-from ..search.staged import Effort, Key, search_cell
+from ..search.staged import Effort, Identity, Key, identity, search_cell
 from ..store.trial import Trial
-
-Identity = tuple[str, frozenset[tuple[str, int]]]
-"""A kernel and its config in any order."""
-
-
-def identity(key: Key) -> Identity:
-    """The key without the order of its config."""
-    return key[0], frozenset(key[1])
 
 
 @dataclass(frozen=True)
