@@ -2,8 +2,8 @@
 
     python benchmarks/correctness.py                   short and long cases, and the properties
     python benchmarks/correctness.py --large           caches over 2 GiB and over 2**31 elements
-    compute-sanitizer python benchmarks/correctness.py --memcheck-grid
-                                                       the short cases with one configuration each
+    python benchmarks/correctness.py --memcheck-grid   the short cases with one configuration each; then again as
+    compute-sanitizer --kernel-regex kns=paged_attention python benchmarks/correctness.py --memcheck-grid --jobs 0
 
 Prints the worst errors by dtype and the failures by name; exits 1 if anything fails. Kernels are compiled in a pool of
 processes first, and then taken from Triton's cache.
@@ -183,7 +183,9 @@ def main() -> int:
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--large", action="store_true", help="caches over 2 GiB and over 2**31 elements")
     modes.add_argument("--memcheck-grid", action="store_true", help="short cases, for compute-sanitizer")
-    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 16), help="processes that compile")
+    parser.add_argument(
+        "--jobs", type=int, default=min(os.cpu_count() or 1, 16), help="processes that compile; 0: each run compiles"
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("torch finds no GPU")
@@ -192,7 +194,8 @@ def main() -> int:
     cases = LARGE_CASES if options.large else CASES if options.memcheck_grid else CASES + LONG_CASES
     configs = CONFIGS[:1] if options.memcheck_grid else CONFIGS
     trials = [trial for case in cases for trial in trials_of(case, configs, arch)]
-    compile_all(trials, options.jobs)
+    if options.jobs:
+        compile_all(trials, options.jobs)
     print(f"compiled for {len(trials)} runs in {time.monotonic() - started:.0f} s", flush=True)
     tallies, failures = check_cases(trials)
     if options.large:

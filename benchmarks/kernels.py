@@ -62,7 +62,7 @@ CELLS = (
     KernelCell(
         AttentionProblem(AttentionFamily(8, 1, 128), 32, 1, 16384),
         74,
-        (split(16, 64, 12, 4, 3, 1, 0), split(16, 128, 8, 4, 2, 1, 0)),
+        (split(16, 32, 12, 4, 5, 1, 0), split(16, 64, 8, 2, 5, 1, 0)),
     ),
     KernelCell(
         AttentionProblem(AttentionFamily(8, 1, 128), 1, 1, 32768),
@@ -72,7 +72,7 @@ CELLS = (
     KernelCell(
         AttentionProblem(AttentionFamily(32, 8, 128, kv_dtype="fp8_e4m3"), 64, 1, 8192),
         330,
-        (split(16, 32, 2, 1, 3, 1, 0), split(16, 32, 4, 1, 3, 1, 0)),
+        (split(16, 32, 2, 1, 5, 0, 0), split(16, 32, 4, 1, 5, 1, 0)),
     ),
     KernelCell(
         AttentionProblem(AttentionFamily(32, 8, 128), 256, 1, 1024),
@@ -87,7 +87,7 @@ CELLS = (
     KernelCell(
         AttentionProblem(AttentionFamily(32, 4, 512, page_size=32, kv_dtype="fp8_e4m3"), 1, 1, 8192),
         30,
-        (split(16, 32, 64, 4, 3, 1, 0), split(16, 32, 66, 4, 3, 0, 0)),
+        (split(16, 32, 66, 4, 2, 1, 0), split(16, 32, 64, 4, 3, 1, 0)),
     ),
     KernelCell(
         AttentionProblem(AttentionFamily(64, 4, 128), 8, 4, 32768),

@@ -31,7 +31,7 @@ from attn_tune.models import all_families
 from attn_tune.problem import AttentionFamily
 from attn_tune.runtime.lookup import reload_tables
 from attn_tune.search.grid import MAX_SEQLEN_K, MAX_SEQLEN_Q, NUM_SEQS
-from attn_tune.store.boxes import nearest_intervals, round_up_intervals
+from attn_tune.store.boxes import intervals
 from attn_tune.store.table import Box, ConfigRow, FamilyTable, RoutingRow, Table, write_table
 
 ARCH = "gfx950"
@@ -42,7 +42,7 @@ FIRST_CALLS = 10
 
 def family_table(family: AttentionFamily) -> FamilyTable:
     """63 routing rows and 70 config rows: 3D for each max_seqlen_q and num_seqs, and 2D for each max_seqlen_q."""
-    planes = [(q, seqs) for q in round_up_intervals(MAX_SEQLEN_Q) for seqs in nearest_intervals(NUM_SEQS)]
+    planes = [(q, seqs) for q in intervals(MAX_SEQLEN_Q, 0) for seqs in intervals(NUM_SEQS, 0.25)]
     config = {"BLOCK_M": 64, "TILE_SIZE": 32, "num_warps": 4, "num_stages": 2, "waves_per_eu": 0}
     routing = tuple(RoutingRow(q, seqs, {1: "paged_2d", 513 + q[0]: "paged_3d"}) for q, seqs in planes)
 
@@ -50,7 +50,7 @@ def family_table(family: AttentionFamily) -> FamilyTable:
         own = config | {"NUM_SEGMENTS": num_segments, "BLOCK_M": max(64, 1 << (family.group_size - 1).bit_length())}
         return ConfigRow(Box(q, seqs, keys), own, "modelled", (10.0, 1000.0), 1.0, 1.1)
 
-    short = tuple(row(q, (1, math.inf), (1, 512 + q[0]), 1) for q in round_up_intervals(MAX_SEQLEN_Q))
+    short = tuple(row(q, (1, math.inf), (1, 512 + q[0]), 1) for q in intervals(MAX_SEQLEN_Q, 0))
     long = tuple(row(q, seqs, (513 + q[0], math.inf), 2 + seqs[0] % 64) for q, seqs in planes)
     return FamilyTable(family, routing, {"paged_2d": short, "paged_3d": long})
 

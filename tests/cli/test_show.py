@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from sample_tables import CONFIG_2D, FAMILY, family_rows, sample_table, write_sample
+from sample_tables import CONFIG_2D, CONFIG_3D, FAMILY, family_rows, sample_table, write_sample
 from typer.testing import CliRunner
 
 from attn_tune.cli.matrix import make_matrix
@@ -17,11 +17,14 @@ from attn_tune.cli.show import show
 from attn_tune.models import find_model
 from attn_tune.problem import AttentionFamily
 from attn_tune.store.load import load_table
+from attn_tune.store.programs import RUN_TIME_PARAMETERS
 from attn_tune.store.table import FamilyTable
 
 QWEN = AttentionFamily(16, 1, 256, kv_dtype="fp8_e4m3")
 OTHER = AttentionFamily(6, 2, 64, sliding_window=128, sinks=True)
 LLAMA = find_model("Llama-3-8B").families()[0]
+
+FILLING = {name: value for name, value in CONFIG_3D.items() if name != "NUM_SEGMENTS"} | {"NUM_PROGRAMS": 512}
 
 app = typer.Typer()
 app.command()(show)
@@ -82,9 +85,16 @@ def test_a_filter_shows_routes_and_configs(path: Path, arguments: tuple[str, ...
     assert ["1-8", "1-64", "2D", "A", "3D", "C·16"] in cells
     assert ["65+", "2D", "A", "2D", "A"] in cells
     assert ["9+", "1+", "2D", "B", "2D", "B"] in cells
-    assert ["A", "2D", "16", "64", "4", "2", "0", "1", "1~", "10-20", "1.50x"] in cells
-    assert ["C", "3D", "32", "32", "2", "2", "2", "16", "1~", "11.5-99", "1.25x"] in cells
+    assert ["A", "2D", "16", "64", "4", "2", "0", "1~", "10-20", "1.50x"] in cells
+    assert ["C", "3D", "32", "32", "2", "2", "2", "·16", "1~", "11.5-99", "1.25x"] in cells
     assert "3 modelled rows, 3 kernels to compile" in "\n".join(lines)
+
+
+def test_a_row_of_programs_shows_them(user_tables: Path) -> None:
+    write_sample(user_tables, family_rows(OTHER, split=FILLING), arch="gfx942")
+    cells = [line.split() for line in run("--arch", "gfx942", "--sinks").splitlines()]
+    assert ["1-8", "1-64", "2D", "A", "3D", "C/512"] in cells
+    assert ["C", "3D", "32", "32", "2", "2", "2", "/512", "1~", "11.5-99", "1.25x"] in cells
 
 
 def test_one_family_alone_is_shown_whole(user_tables: Path) -> None:
@@ -151,7 +161,7 @@ def test_what_is_not_there_is_said(path: Path, arguments: tuple[str, ...], reaso
 
 @pytest.mark.parametrize("family", [FAMILY, OTHER])
 def test_every_cell_of_a_matrix_is_the_tables_answer(family: AttentionFamily) -> None:
-    rows = family_rows(family)
+    rows = family_rows(family, split=FILLING if family is QWEN else None)
     matrix = make_matrix(rows)
     checked = 0
     for q, lines in matrix.planes:
@@ -162,8 +172,10 @@ def test_every_cell_of_a_matrix_is_the_tables_answer(family: AttentionFamily) ->
                     assert sizes[1] > column[1]
                     continue
                 kernel, row = rows.find(sizes)
-                assert (cell.kernel, cell.num_segments) == (kernel, row.config["NUM_SEGMENTS"])
-                key = kernel, tuple(sorted(item for item in row.config.items() if item[0] != "NUM_SEGMENTS"))
+                segments = row.config.get("NUM_SEGMENTS", 0)
+                split = f"·{segments}" if segments > 1 else "" if segments else f"/{row.config['NUM_PROGRAMS']}"
+                assert (cell.kernel, cell.split) == (kernel, split)
+                key = kernel, tuple(sorted(item for item in row.config.items() if item[0] not in RUN_TIME_PARAMETERS))
                 assert matrix.letters[key] == cell.letter
                 checked += 1
     assert checked >= 4 * 8

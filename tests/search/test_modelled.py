@@ -16,6 +16,7 @@ from attn_tune.search.grid import size_grid
 from attn_tune.search.modelled import TOLERANCE, Compiled, compile_families, environment, modelled_table
 from attn_tune.search.predictions import predicted_candidates
 from attn_tune.search.propose import rule_compilations
+from attn_tune.search.tables import table_config
 from attn_tune.store.check import check_family
 from attn_tune.store.journal import Journal
 
@@ -111,7 +112,11 @@ def test_the_table_is_within_its_tolerance_of_the_best_prediction_everywhere(run
     table = modelled_table(FAMILY, run.compiled.resources, ARCH)
     assert check_family(table) == []
     for problem in size_grid(FAMILY):
-        times = {item.key: item.us for item in predicted_candidates(problem, run.compiled.resources, ARCH)}
+        candidates = predicted_candidates(problem, run.compiled.resources, ARCH)
+        times = {
+            (item.kernel, tuple(sorted(table_config(item.kernel, item.config, problem, ARCH).items()))): item.us
+            for item in candidates
+        }
         kernel, row = table.find(problem.sizes)
         us = times[kernel, tuple(sorted(row.config.items()))]
         assert us <= min(times.values()) * (1 + TOLERANCE) * 1.002  # ties go to the simpler configuration

@@ -105,7 +105,7 @@ def test_fewer_segment_counts_are_preferred_within_one_compilation() -> None:
     assert (rows[0].us, rows[0].regret) == ((10.1, 20.3), 1.015)
 
 
-def test_routes_change_along_the_kv_length_halfway_in_log_space() -> None:
+def test_routes_change_with_the_first_key_past_a_cell_and_early_towards_more_sequences() -> None:
     cells = {
         (1, 1, 256): [two_d(5.0), split(9.0)],
         (1, 1, 1024): [two_d(20.0), split(9.0)],
@@ -114,17 +114,20 @@ def test_routes_change_along_the_kv_length_halfway_in_log_space() -> None:
     }
     family = build_family(FAMILY, cells)
     assert [(row.num_seqs, dict(row.routes)) for row in family.routing] == [
-        ((1, 8), {1: "paged_2d", 513: "paged_3d"}),
-        ((9, math.inf), {1: "paged_2d"}),
+        ((1, 2), {1: "paged_2d", 257: "paged_3d"}),
+        ((3, math.inf), {1: "paged_2d"}),
     ]
-    assert family.find((8, 1, 512))[0] == "paged_2d"
-    assert family.find((8, 1, 513))[0] == "paged_3d"
+    assert family.find((2, 1, 256))[0] == "paged_2d"
+    assert family.find((2, 1, 257))[0] == "paged_3d"
 
 
-def test_query_lengths_are_answered_by_the_next_larger_cell() -> None:
-    cells = {(1, 2, 1024): [split(10.0, 8)], (1, 4, 1024): [split(10.0, 64)]}
-    family = build_family(FAMILY, cells)
-    segments = [family.find((1, q, 1024))[1].config["NUM_SEGMENTS"] for q in (1, 2, 3, 4, 5000)]
+@pytest.mark.parametrize("axis", [1, 2])
+def test_query_and_key_lengths_are_answered_by_the_next_larger_cell(axis: int) -> None:
+    def sizes(length: int) -> tuple[int, int, int]:
+        return (1, length, 9000) if axis == 1 else (1, 1, length)
+
+    family = build_family(FAMILY, {sizes(2): [split(10.0, 8)], sizes(4): [split(10.0, 64)]})
+    segments = [family.find(sizes(length))[1].config["NUM_SEGMENTS"] for length in (1, 2, 3, 4, 5000)]
     assert segments == [8, 8, 64, 64, 64]
 
 
@@ -140,6 +143,16 @@ def test_a_missing_cell_takes_the_nearest_answer(filler: list[Candidate] | None)
     family = build_family(FAMILY, cells)
     assert faults(family) == []
     assert family.find((4, 1, 65536))[1].config["NUM_SEGMENTS"] == 16
+
+
+def test_a_missing_cell_is_rather_answered_by_more_keys_than_by_fewer() -> None:
+    cells: Cells = {
+        (1, 1, 1024): [split(10.0, 8)],
+        (1, 1, 4096): [split(10.0, 16)],
+        (4, 1, 2048): [split(10.0, 32)],
+        (16, 1, 2048): [split(10.0, 64)],
+    }
+    assert build_family(FAMILY, cells).find((1, 1, 2048))[1].config["NUM_SEGMENTS"] == 16
 
 
 @pytest.mark.parametrize("cells", [{}, {(1, 1, 1): []}, {(1, 1, 1): [two_d(math.inf)]}])

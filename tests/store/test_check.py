@@ -78,6 +78,9 @@ def test_neighbouring_holes_are_one_box(table: Table) -> None:
     ("config", "word"),
     [
         ({"NUM_SEGMENTS": 0}, "NUM_SEGMENTS"),
+        ({"NUM_PROGRAMS": 0, "BLOCK_M": 16}, "NUM_PROGRAMS must be 1 or more"),
+        ({"NUM_PROGRAMS": 264, "NUM_SEGMENTS": 2, "BLOCK_M": 16}, "exclude each other"),
+        ({"NUM_PROGRAMS": 264}, "needs BLOCK_M"),
         ({"num_stages": 0}, "num_stages"),
         ({"num_warps": 3}, "num_warps"),
         ({"num_warps": 0}, "num_warps"),

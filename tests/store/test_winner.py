@@ -57,6 +57,8 @@ def test_a_rule_gives_way_only_beyond_the_noise(challenger_us: float, spread: fl
     ("simple", "other"),
     [
         ({"NUM_SEGMENTS": 8, "num_stages": 4}, {"NUM_SEGMENTS": 16, "num_stages": 1}),
+        ({"NUM_SEGMENTS": 64}, {"NUM_PROGRAMS": 264}),  # too few programs to fill the device
+        ({"NUM_PROGRAMS": 264, "num_stages": 4}, {"NUM_PROGRAMS": 528, "num_stages": 1}),
         ({"num_stages": 1, "num_warps": 8}, {"num_stages": 2, "num_warps": 1}),
         ({"num_warps": 2, "BLOCK_M": 64}, {"num_warps": 4, "BLOCK_M": 16}),
         ({"BLOCK_M": 16, "TILE_SIZE": 64}, {"BLOCK_M": 32, "TILE_SIZE": 16}),
@@ -71,6 +73,7 @@ def test_ties_go_to_the_simpler_config(simple: dict[str, Any], other: dict[str, 
 
 def test_segments_do_not_change_the_compilation() -> None:
     assert candidate(1.0, NUM_SEGMENTS=8).compilation == candidate(2.0, NUM_SEGMENTS=64).compilation
+    assert candidate(1.0, NUM_SEGMENTS=8).compilation == candidate(2.0, NUM_PROGRAMS=264).compilation
     assert candidate(1.0, NUM_SEGMENTS=8).key != candidate(2.0, NUM_SEGMENTS=64).key
     assert candidate(1.0, num_warps=2).compilation != candidate(1.0, num_warps=4).compilation
 

@@ -8,20 +8,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 
+from ..store.programs import RUN_TIME_PARAMETERS
 from ..store.table import ConfigRow, FamilyTable
 from ..store.yaml_text import Interval
 
 Compilation = tuple[str, tuple[tuple[str, int], ...]]
-"""A kernel and what is compiled into it: its config without NUM_SEGMENTS, sorted."""
+"""A kernel and what is compiled of its config, sorted."""
+
+SPLIT_MARKS = ("·", "/")
+"""How NUM_SEGMENTS and NUM_PROGRAMS are marked."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What answers at some sizes; ``letter`` stands for the compilation."""
+    """What answers at some sizes; ``letter`` stands for the compilation, ``split`` for the segments."""
 
     kernel: str
     letter: str
-    num_segments: int
+    split: str
     evidence: str
 
 
@@ -76,7 +80,13 @@ def compilations(rows: FamilyTable) -> dict[Compilation, list[ConfigRow]]:
 
 
 def _compilation(kernel: str, row: ConfigRow) -> Compilation:
-    return kernel, tuple(sorted(item for item in row.config.items() if item[0] != "NUM_SEGMENTS"))
+    return kernel, tuple(sorted(item for item in row.config.items() if item[0] not in RUN_TIME_PARAMETERS))
+
+
+def _split(row: ConfigRow) -> str:
+    """``·16`` for 16 segments, ``/264`` for as many as make 264 programs, nothing for one segment."""
+    marked = zip(SPLIT_MARKS, RUN_TIME_PARAMETERS, strict=True)
+    return next((f"{mark}{row.config[name]}" for mark, name in marked if row.config.get(name, 1) > 1), "")
 
 
 def _letters(rows: FamilyTable) -> dict[Compilation, str]:
@@ -96,7 +106,7 @@ def _cell(
     if max_seqlen_q > column[1]:
         return None
     kernel, row = rows.find((num_seqs, max_seqlen_q, column[0]))
-    return Cell(kernel, letters[_compilation(kernel, row)], row.config.get("NUM_SEGMENTS", 1), row.evidence)
+    return Cell(kernel, letters[_compilation(kernel, row)], _split(row), row.evidence)
 
 
 def _intervals(starts: Iterable[int]) -> tuple[Interval, ...]:

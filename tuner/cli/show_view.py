@@ -15,9 +15,10 @@ from ..models import models_of
 from ..problem import AttentionFamily
 from ..store.evidence import EVIDENCE
 from ..store.merged import Believed
+from ..store.programs import RUN_TIME_PARAMETERS
 from ..store.table import CONFIG_ORDER, ConfigRow, FamilyTable, Table
 from ..store.yaml_text import Interval
-from .matrix import Cell, Matrix, compilations, make_matrix
+from .matrix import SPLIT_MARKS, Cell, Matrix, compilations, make_matrix
 
 _SHORT = {"paged_2d": "2D", "paged_3d": "3D"}
 _STYLES = {"paged_2d": "cyan", "paged_3d": "green"}
@@ -97,9 +98,9 @@ def print_family_notes(tables: Sequence[Believed], console: Console) -> None:
     families = [rows for item in tables for rows in item.table.families]
     _print_notes(
         console,
-        "In a cell: kernel (2D, or 3D, which splits the keys), letter of its config, number of segments; - cannot "
-        "occur. us: one call, over all sizes of the rows. best rule: a hand-written rule's time over this one, at the "
-        "worst size of each row.",
+        "In a cell: kernel (2D, or 3D, which splits the keys), letter of its config, and how it splits: into 16 "
+        "segments (·16), or into as many as make 264 programs (/264); - cannot occur. us: one call, over all sizes of "
+        "the rows. best rule: a hand-written rule's time over this one, at the worst size of each row.",
         f"{_marks(families)}.",
     )
 
@@ -127,9 +128,8 @@ def _matrix_grid(matrix: Matrix, mixed: bool) -> Grid:
 def _cell(cell: Cell | None, mixed: bool) -> Text:
     if cell is None:
         return Text("-", style="dim")
-    segments = f"·{cell.num_segments}" if cell.num_segments > 1 else ""
     return Text(
-        f"{_short(cell.kernel)} {cell.letter}{segments}{' ' + _MARKS[cell.evidence] if mixed else ''}",
+        f"{_short(cell.kernel)} {cell.letter}{cell.split}{' ' + _MARKS[cell.evidence] if mixed else ''}",
         style=_style(cell.kernel),
     )
 
@@ -140,20 +140,28 @@ def _legend(rows: FamilyTable, matrix: Matrix) -> Grid:
     grid = _empty_grid()
     grid.add_column("")
     grid.add_column("")
-    for name in (*names, "NUM_SEGMENTS"):
+    for name in names:
         grid.add_column(name.replace("_", "_\n", 1) if len(name) > 8 else f"\n{name}", justify="right")
-    for name in ("\nrows", "\nus", "best\nrule"):
+    for name in ("\nsplit", "\nrows", "\nus", "best\nrule"):
         grid.add_column(name, justify="right", no_wrap=True)
     uses = compilations(rows)
     for (kernel, config), letter in matrix.letters.items():
         own, values, style = uses[kernel, config], dict(config), _style(kernel)
-        segments = _range([row.config.get("NUM_SEGMENTS", 1) for row in own])
         us = _range([end for row in own if row.us for end in row.us])
         numbers = [str(values.get(name, "")) for name in names]
         grid.add_row(
-            Text(letter, style), Text(_short(kernel), style), *numbers, segments, _evidence(own), us, _gain(own)
+            Text(letter, style), Text(_short(kernel), style), *numbers, _splits(own), _evidence(own), us, _gain(own)
         )
     return grid
+
+
+def _splits(rows: Sequence[ConfigRow]) -> str:
+    """The segments and the programs of some rows, marked as in the cells of a matrix."""
+    values = {
+        mark: [row.config[name] for row in rows if name in row.config]
+        for mark, name in zip(SPLIT_MARKS, RUN_TIME_PARAMETERS, strict=True)
+    }
+    return "\n".join(f"{mark}{_range(found)}" for mark, found in values.items() if max(found, default=1) > 1)
 
 
 def _empty_grid() -> Grid:

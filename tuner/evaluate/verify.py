@@ -76,8 +76,9 @@ def _family_faults(rows: FamilyTable, spec: ArchSpec, path: str | os.PathLike[st
         if reason is not None:
             yield TableError(path, rows.line, f"configs.{name}", reason)
         elif isinstance(kernel, PagedAttention):
-            needed = (*_NEEDED, "NUM_SEGMENTS") if kernel.split else _NEEDED
             for row in configs:
+                segments = "NUM_PROGRAMS" if "NUM_PROGRAMS" in row.config else "NUM_SEGMENTS"
+                needed = (*_NEEDED, segments) if kernel.split else _NEEDED
                 for fault in _config_faults(row, rows.family, spec, needed):
                     yield TableError(path, row.line, f"configs.{name}", fault)
 

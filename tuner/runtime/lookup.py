@@ -1,4 +1,4 @@
-"""``get_config``: which kernel and configuration to use, answered from tables in about a microsecond."""
+"""``get_config``: which kernel and configuration to use, answered from tables in one or two microseconds."""
 
 from __future__ import annotations
 

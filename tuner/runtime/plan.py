@@ -12,6 +12,7 @@ from ..kernels.lds import fits_lds, min_block_m, min_tile_size
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.table import FamilyTable, Sizes
 from .answer import Answer
+from .split import SplitAnswer, split_answer
 from .tables import find_rows, open_tables, warn_once
 
 _MAX_REMEMBERED = 4096  # rule answers kept per family
@@ -23,8 +24,8 @@ class Plan:
     """Answers of one family on one device. ``find`` costs two dictionary reads and three bisections."""
 
     axes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # where boxes start, per size
-    make: Callable[[Sizes], Answer]
-    cells: dict[Sizes, Answer] = field(default_factory=dict)
+    make: Callable[[Sizes], Answer | SplitAnswer]
+    cells: dict[Sizes, Answer | SplitAnswer] = field(default_factory=dict)
 
     def find(self, num_seqs: int, max_seqlen_q: int, max_seqlen_k: int) -> Answer:
         """The answer at some sizes. Threads may race to fill a cell: both write the same answer."""
@@ -33,9 +34,9 @@ class Plan:
         answer = self.cells.get(cell)
         if answer is None:
             answer = self.make((num_seqs, max_seqlen_q, max_seqlen_k))
-            if answer.source != "rule":  # a rule looks at the sizes themselves
+            if not (isinstance(answer, Answer) and answer.source == "rule"):  # a rule looks at the sizes themselves
                 self.cells[cell] = answer
-        return answer
+        return answer if isinstance(answer, Answer) else answer.at(num_seqs, max_seqlen_q, max_seqlen_k)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def make_plan(arch: str | None, family: AttentionFamily, compute_units: int | No
             f"num_seqs counts {scale:g} times: {family.num_kv_heads} KV heads on {units} units, tuned for {tuned}",
         )
 
-    def make(sizes: Sizes) -> Answer:
+    def make(sizes: Sizes) -> Answer | SplitAnswer:
         scaled = (max(round(sizes[0] * scale), 1), *sizes[1:])
         route, row = rows.find(scaled)
         steps = (*chain, f"routing -> {route}", f"row {row.when}, line {row.line}, {row.evidence}")
@@ -105,7 +106,8 @@ def make_plan(arch: str | None, family: AttentionFamily, compute_units: int | No
             return _rule(family, spec, (*steps, f"not used: {reason}"))(sizes)
         us = row.us[1] if row.us else None
         config = get_kernel(route).complete(row.config, spec)
-        return Answer(route, config, source, row.evidence, us, steps, table.built_with)
+        answer = Answer(route, config, source, row.evidence, us, steps, table.built_with)
+        return split_answer(answer, family, units / table.compute_units) or answer
 
     return Plan(_axes(rows, scale), make)
 

@@ -21,17 +21,25 @@ from .measure_cell import RACE_POLICY, TIME_LIMITS, MeasuredRun, TimeLimits, mea
 from .modelled import Progress, compile_families, environment
 from .predictions import Compilation
 from .staged import Effort, Identity, Search, identity, rule_keys, search_cell
+from .tables import table_config
 
 __all__ = ["RACE_POLICY", "MeasuredRun", "measure_families", "measured_grid", "measured_table"]
 
 MAX_CACHE_BYTES = 80e9
+_DECODE_KEYS = (256, 1024, 2048, 8192, 32768, 131072)
+_VERIFY_KEYS = (256, 1024, 8192, 70000)
+_CHUNK_KEYS = (512, 1024, 8192, 65536)
 _COMPILER_PATIENCE = 5.0  # seconds that a stopped run waits for a compilation under way, which then ends on its own
 
 
 def measured_grid(family: AttentionFamily) -> list[AttentionProblem]:
-    """The sizes that are timed: those of the benchmark cells, from decode at batch 1 to prefill, as memory allows."""
-    sizes = [(seqs, 1, keys) for seqs in (1, 8, 32, 128) for keys in (1024, 8192, 32768, 131072)]
-    sizes += [(seqs, q, keys) for seqs in (1, 8, 20, 64) for q in (2, 4, 8) for keys in (1024, 8192, 70000)]
+    """The sizes that are timed, from decode at batch 1 to prefill, as memory allows: more than the benchmark cells.
+
+    A row answers for sizes in between as well, so no gap may be as wide as that between 8 and 2048 query tokens.
+    """
+    sizes = [(seqs, 1, keys) for seqs in (1, 2, 4, 8, 16, 32, 64, 128, 256) for keys in _DECODE_KEYS]
+    sizes += [(seqs, q, keys) for seqs in (1, 2, 4, 8, 20, 64) for q in (2, 4, 8, 16) for keys in _VERIFY_KEYS]
+    sizes += [(seqs, q, keys) for seqs in (1, 4, 16) for q in (64, 512) for keys in _CHUNK_KEYS]
     sizes += [(1, 4096, 4096), (4, 2048, 2048), (1, 2048, 32768)]
     problems = [AttentionProblem(family, *size) for size in sizes]
     return [problem for problem in problems if cache_bytes(problem) <= MAX_CACHE_BYTES]
@@ -166,12 +174,14 @@ def measured_table(
             continue
         if (trial.arch, trial.compute_units) != (arch.name, arch.compute_units):
             continue
+        problem = AttentionProblem(family, *trial.sizes)
         if trial.sizes not in rules:
-            keys = rule_keys(AttentionProblem(family, *trial.sizes), arch)
+            keys = rule_keys(problem, arch)
             rules[trial.sizes] = {name: identity(key) for name, key in keys.items()}
         own = identity((trial.kernel, tuple(trial.config.items())))
         names = tuple(name for name, rule in rules[trial.sizes].items() if rule == own)
+        config = table_config(trial.kernel, trial.config, problem, arch)
         cells.setdefault(trial.sizes, []).append(
-            Candidate(trial.kernel, trial.config, trial.us, "measured", trial.spread, trial.samples, trial.error, names)
+            Candidate(trial.kernel, config, trial.us, "measured", trial.spread, trial.samples, trial.error, names)
         )
     return build_family(family, cells, tolerance)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 
@@ -25,6 +25,7 @@ from ..store.trial import Trial
 from .grid import size_grid
 from .predictions import Compilation, compilation, predicted_candidates
 from .propose import first_round, next_round
+from .tables import table_config
 
 ROUNDS = 3
 FIRST_SHARE = 1 / 2  # of a family's new compilations in the first round; the others share the rest
@@ -118,7 +119,11 @@ def modelled_table(family: AttentionFamily, compiled: Mapping[Compilation, Resou
     for problem in size_grid(family):
         candidates = list(predicted_candidates(problem, compiled, arch))
         limit = min((item.us for item in candidates), default=0.0) * (1 + TOLERANCE)
-        cells[problem.sizes] = [item for item in candidates if item.us <= limit or item.rules]
+        cells[problem.sizes] = [
+            replace(item, config=table_config(item.kernel, item.config, problem, arch))
+            for item in candidates
+            if item.us <= limit or item.rules
+        ]
     return build_family(family, cells, TOLERANCE)
 
 

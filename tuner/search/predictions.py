@@ -12,14 +12,15 @@ from ..evaluate.resources import Resources
 from ..kernels import Config, get_kernel, kernel_names
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.build import Candidate
+from ..store.programs import RUN_TIME_PARAMETERS
 
 Compilation = tuple[str, tuple[tuple[str, int], ...]]
-"""A kernel and the items of a config without NUM_SEGMENTS, in the config's order: what one compilation serves."""
+"""A kernel and what is compiled of its config, in the config's order."""
 
 
 def compilation(kernel: str, config: Config) -> Compilation:
     """The part of a configuration that is compiled."""
-    return kernel, tuple((name, value) for name, value in config.items() if name != "NUM_SEGMENTS")
+    return kernel, tuple((name, value) for name, value in config.items() if name not in RUN_TIME_PARAMETERS)
 
 
 def supported_kernels(family: AttentionFamily, arch: ArchSpec) -> list[str]:

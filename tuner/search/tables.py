@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..arch import ArchSpec
-from ..problem import AttentionFamily
+from ..kernels import get_kernel
+from ..kernels.routes import PagedAttention
+from ..problem import AttentionFamily, AttentionProblem
 from ..store.check import check_table
 from ..store.load import load_table
+from ..store.programs import RUN_TIME_PARAMETERS, by_programs
 from ..store.table import FamilyTable, Table, write_table
 
 
@@ -70,6 +73,18 @@ def _versions(built_with: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in built_with.items())
 
 
+def table_config(
+    kernel: str, config: Mapping[str, int], problem: AttentionProblem, arch: ArchSpec
+) -> Mapping[str, int]:
+    """What stands in a table for a config that won at a problem; see :mod:`~attn_tune.store.programs`.
+
+    A third party's kernel may mean something else by NUM_SEGMENTS: its configs stay as they are.
+    """
+    if not isinstance(get_kernel(kernel), PagedAttention):
+        return config
+    return by_programs(config, problem.family, problem.sizes, arch.compute_units)
+
+
 def distinct_compilations(table: FamilyTable) -> int:
     """How many kernels a family's rows need compiled."""
     return len(set(_compilations(table)))
@@ -78,4 +93,4 @@ def distinct_compilations(table: FamilyTable) -> int:
 def _compilations(table: FamilyTable) -> Iterator[tuple[str, frozenset[tuple[str, int]]]]:
     for kernel, rows in table.configs.items():
         for row in rows:
-            yield kernel, frozenset(item for item in row.config.items() if item[0] != "NUM_SEGMENTS")
+            yield kernel, frozenset(item for item in row.config.items() if item[0] not in RUN_TIME_PARAMETERS)

@@ -14,21 +14,15 @@ from .yaml_text import Interval
 V = TypeVar("V")
 
 
-def nearest_intervals(values: Sequence[int]) -> list[Interval]:
-    """The integers nearest to each value in log space, the first from 1 and the last open.
+def intervals(values: Sequence[int], below: float) -> list[Interval]:
+    """The integers that belong to each value, the first from 1 and the last open.
 
-    ``values`` are distinct, positive and sorted. Neighbours meet at their geometric mean: 8 and 16 at 11 and 12.
+    ``values`` are distinct, positive and sorted. Of the way from one to the next, in log space, the first ``below``
+    belongs to the lower: with 0 everything is rounded up, with 0.5 everything belongs to the nearest value.
     """
-    ends: list[float] = [*(math.isqrt(low * high) for low, high in pairwise(values)), math.inf]
-    return _between(ends)
-
-
-def round_up_intervals(values: Sequence[int]) -> list[Interval]:
-    """The integers that round up to each value, the first from 1 and the last open.
-
-    For max_seqlen_q: three query tokens need the tile that holds four, and not the one that holds two.
-    """
-    return _between([*values[:-1], math.inf])
+    ends: list[float] = [int(low * (high / low) ** below + 1e-9) for low, high in pairwise(values)]
+    starts = [1, *(int(end) + 1 for end in ends)]
+    return list(zip(starts, [*ends, math.inf], strict=True))
 
 
 def merge_boxes(rows: Iterable[tuple[Box, V]]) -> list[tuple[Box, V]]:
@@ -40,11 +34,6 @@ def merge_boxes(rows: Iterable[tuple[Box, V]]) -> list[tuple[Box, V]]:
     for axis in ("max_seqlen_k", "num_seqs", "max_seqlen_q"):
         merged = _merge_axis(merged, axis)
     return sorted(merged, key=lambda row: row[0])
-
-
-def _between(ends: Sequence[float]) -> list[Interval]:
-    starts = [1, *(int(end) + 1 for end in ends[:-1])]
-    return list(zip(starts, ends, strict=True))
 
 
 def _merge_axis(rows: Iterable[tuple[Box, V]], axis: str) -> list[tuple[Box, V]]:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..problem import AttentionFamily
-from .boxes import merge_boxes, nearest_intervals, round_up_intervals
+from .boxes import intervals, merge_boxes
 from .cover import fewest
 from .evidence import weakest
 from .table import Box, ConfigRow, FamilyTable, RoutingRow, Sizes
 from .winner import Candidate, Key, acceptable, best_rule, comparable, simplicity, winner
 
 __all__ = ["Candidate", "build_family"]
+
+SEQS_BELOW = 0.25
+"""Of the way from one tuned num_seqs to the next, the part that the smaller one answers."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,16 @@ def _grid(results: Iterable[Sizes]) -> list[tuple[Box, Sizes]]:
     seqs, queries, keys = (sorted(set(axis)) for axis in zip(*known, strict=True))
     return [
         (Box(q_box, seqs_box, k_box), min(known, key=lambda other: (_distance(other, (num_seqs, q, k)), other)))
-        for q, q_box in zip(queries, round_up_intervals(queries), strict=True)
-        for num_seqs, seqs_box in zip(seqs, nearest_intervals(seqs), strict=True)
-        for k, k_box in zip(keys, nearest_intervals(keys), strict=True)
+        for q, q_box in zip(queries, intervals(queries, below=0), strict=True)
+        for num_seqs, seqs_box in zip(seqs, intervals(seqs, below=SEQS_BELOW), strict=True)
+        for k, k_box in zip(keys, intervals(keys, below=0), strict=True)
     ]
 
 
-def _distance(first: Sizes, second: Sizes) -> float:
-    return sum(math.log(a / b) ** 2 for a, b in zip(first, second, strict=True))
+def _distance(known: Sizes, wanted: Sizes) -> float:
+    """Squared, in log space; a smaller size counts twice as far: tuned for more keys serves fewer, not the reverse."""
+    logs = (math.log(own / other) for own, other in zip(known, wanted, strict=True))
+    return sum(log**2 if log >= 0 else 4 * log**2 for log in logs)
 
 
 def _routing(grid: Iterable[tuple[Box, Sizes]], results: Mapping[Sizes, _Cell]) -> tuple[RoutingRow, ...]:

@@ -120,7 +120,11 @@ def _gaps(segment: Interval, intervals: Iterable[Interval]) -> Iterator[Interval
 
 def _config_faults(row: ConfigRow, group_size: int) -> Iterator[str]:
     config = row.config
-    for name in ("NUM_SEGMENTS", "num_stages"):
+    if "NUM_PROGRAMS" in config and "NUM_SEGMENTS" in config:
+        yield "NUM_PROGRAMS and NUM_SEGMENTS exclude each other"
+    if "NUM_PROGRAMS" in config and "BLOCK_M" not in config:
+        yield "NUM_PROGRAMS needs BLOCK_M"
+    for name in ("NUM_SEGMENTS", "NUM_PROGRAMS", "num_stages"):
         if config.get(name, 1) < 1:
             yield f"{name} must be 1 or more, not {config[name]}"
     for name in ("BLOCK_M", "TILE_SIZE", "num_warps"):

@@ -21,7 +21,7 @@ SCHEMA = 1
 
 Sizes = tuple[int, int, int]
 
-CONFIG_ORDER = ("BLOCK_M", "TILE_SIZE", "NUM_SEGMENTS", "num_warps", "num_stages", "waves_per_eu")
+CONFIG_ORDER = ("BLOCK_M", "TILE_SIZE", "NUM_SEGMENTS", "NUM_PROGRAMS", "num_warps", "num_stages", "waves_per_eu")
 
 
 class TableError(ValueError):

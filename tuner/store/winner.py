@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .evidence import EVIDENCE
+from .programs import RUN_TIME_PARAMETERS
 
 TIE = 1.002
 """Times within this ratio are equal, and the simpler configuration wins."""
@@ -46,15 +47,16 @@ class Candidate:
     def compilation(self) -> Key:
         """What is compiled: the number of segments is a run-time argument."""
         kernel, config = self.key
-        return kernel, tuple(item for item in config if item[0] != "NUM_SEGMENTS")
+        return kernel, tuple(item for item in config if item[0] not in RUN_TIME_PARAMETERS)
 
 
 def simplicity(key: Key) -> tuple[Any, ...]:
     """Sorts simpler configurations first: fewer segments, stages, warps; smaller tiles; paged_2d before others."""
     kernel, items = key
     config = dict(items)
-    names = (("NUM_SEGMENTS", 1), ("num_stages", 0), ("num_warps", 0), ("BLOCK_M", 0), ("TILE_SIZE", 0))
-    return *(config.get(name, default) for name, default in names), kernel != "paged_2d", kernel, items
+    names = ("num_stages", "num_warps", "BLOCK_M", "TILE_SIZE")
+    segments = config.get("NUM_PROGRAMS", 0), config.get("NUM_SEGMENTS", 1)
+    return *segments, *(config.get(name, 0) for name in names), kernel != "paged_2d", kernel, items
 
 
 def comparable(candidates: Iterable[Candidate]) -> list[Candidate]:
