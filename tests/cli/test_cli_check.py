@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trap_kernels
 import typer
 from sample_tables import CONFIG_2D, CONFIG_3D, FAMILY, family_rows, write_sample
+from tiny_sweeps import shared_caches
 from typer.testing import CliRunner
 
 from attn_tune.cli.check import check
+from attn_tune.kernels import register, registry
 from attn_tune.problem import AttentionFamily
+from attn_tune.store.table import Box, ConfigRow, RoutingRow
 
 app = typer.Typer()
 app.command()(check)
@@ -69,6 +76,7 @@ def test_every_fault_is_printed_with_its_place(user_tables: Path) -> None:
         (("TILE_SIZE: 64", "TILE_SIZE: 8"), "TILE_SIZE must be at least 16"),
         (("TILE_SIZE: 64", "TILE_SIZE: 1024"), "bytes of LDS; gfx950 takes 147456 safely"),
         (("TILE_SIZE: 64, ", ""), "config has no TILE_SIZE"),
+        (("num_warps: 4", "num_warps: 32"), "num_warps 32 is 2048 threads"),
         (("NUM_SEGMENTS: 16, ", ""), "config has no NUM_SEGMENTS"),
         (("kv_dtype: fp8_e4m3", "kv_dtype: fp16"), "q_dtype bf16 and kv_dtype fp16 must be equal"),
         (("schema: 1", "schema: 9"), "schema 9 is not supported"),
@@ -82,6 +90,37 @@ def test_a_fault_is_found(user_tables: Path, edit: tuple[str, str], fault: str) 
     assert code == 1
     assert all(line.startswith(str(path)) for line in lines)
     assert any(re.search(fault, line) for line in lines), lines
+
+
+@pytest.fixture
+def _caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in shared_caches(tmp_path_factory).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("_caches")
+@pytest.mark.parametrize(("trap", "fault"), [("ok", ""), ("compile_error", "compile_error .*this size is not for me")])
+def test_compiling_finds_what_no_estimate_shows(user_tables: Path, trap: str, fault: str) -> None:
+    config = {"BLOCK_M": 16, "TILE_SIZE": 32, "num_warps": 1, "num_stages": 1, "TRAP": 0}
+    register(trap_kernels.TrapRoute((trap,)))
+    try:
+        path = write_sample(user_tables, replace(family_rows(trap_kernels.FAMILY), **only("trap", config)))
+        assert run(path)[0] == 0
+        code, lines = run(path, "--compile")
+    finally:
+        registry._KERNELS.pop("trap")
+    assert code == (1 if fault else 0)
+    if fault:
+        (number,) = [number for number, text in enumerate(path.read_text().splitlines(), 1) if "when:" in text]
+        expected = rf"{path}:{number}: configs\.trap: Triton {version('triton')}: {fault}.*"
+        assert [line for line in lines if re.fullmatch(expected, line)]
+
+
+def only(kernel: str, config: dict[str, int]) -> dict[str, Any]:
+    """Routing and configs of a family that one row of a kernel answers."""
+    everything = (1, math.inf)
+    row = ConfigRow(Box(everything, everything), config, "rule")
+    return {"routing": (RoutingRow(everything, everything, {1: kernel}),), "configs": {kernel: (row,)}}
 
 
 def test_fp8_query_terms_need_an_arch_that_has_them(user_tables: Path) -> None:

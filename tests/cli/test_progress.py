@@ -27,6 +27,20 @@ def test_off_a_terminal_a_line_says_how_long_is_left(monkeypatch: pytest.MonkeyP
     assert re.fullmatch(r"compiling: 1/2 trials, 0:0\d elapsed, about 0:0\d left", *written(console))
 
 
+def test_a_step_that_takes_long_has_its_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.3)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.05)
+    console = Console(file=StringIO(), width=200)
+    with progress_reporter(console) as report:
+        report(1, 3, "compiling")
+        time.sleep(1.3)
+    lines = written(console)
+    assert 3 <= len(lines) <= 6
+    assert lines[-1].startswith("compiling: 1/3 trials, 0:01 elapsed")
+    time.sleep(0.5)
+    assert written(console) == lines  # and none once it is over
+
+
 def test_a_count_that_starts_again_is_timed_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     console = Console(file=StringIO(), width=200)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,13 @@ from attn_tune.store.load import load_table
 from attn_tune.store.trial import Trial
 
 UNSUPPORTED = "- {num_query_heads: 4, num_kv_heads: 1, head_size: 64, q_dtype: fp16, kv_dtype: bf16}\n"
+TRAPS = ("crash", "compile_error")  # all that UNSUPPORTED has, where the route of traps is registered
 FIRST_ROUND = 8  # trials of the tiny family: six that rules choose, and half of --configs 4
+
+# Code after which permission bits bind root as well: Linux's capset, version 3, with nothing in its three sets.
+WITHOUT_CAPABILITIES = (
+    "import ctypes; ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,44 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, caches: dict[str, str]
     directory = tmp_path_factory.mktemp("undisturbed")
     shapes_file(directory)
     return Sweep(directory, run_sweep(directory, environment=caches).stdout)
+
+
+def own_caches(directory: Path) -> dict[str, str]:
+    """Compile caches that no other sweep has filled."""
+    return {name: str(directory / name) for name in ("ATTN_TUNE_CACHE_DIR", "TRITON_CACHE_DIR")}
+
+
+def test_a_disk_without_room_for_compiled_code_is_no_candidates_fault(undisturbed: Sweep, tmp_path: Path) -> None:
+    shapes_file(tmp_path)
+    caches = own_caches(tmp_path)
+    small = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
+    failed = run_sweep(tmp_path, environment=caches, code=2, before=small)
+    assert failed.stderr.startswith("attn-tune: a worker cannot go on: OSError")
+    assert Sweep(tmp_path).lines == []
+    run_sweep(tmp_path, environment=caches)
+    assert (tmp_path / "table.yaml").read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_longer_limit_compiles_again_what_took_too_long(undisturbed: Sweep, tmp_path: Path) -> None:
+    shapes_file(tmp_path)
+    caches = own_caches(tmp_path)
+    run_sweep(tmp_path, "--time-limit", "0.01", environment=caches, code=1)
+    assert {Trial.from_json(line).status for line in Sweep(tmp_path).lines} == {"timeout"}
+    before = len(Sweep(tmp_path).lines)
+    run_sweep(tmp_path, "--time-limit", "0.01", environment=caches, code=1)
+    assert len(Sweep(tmp_path).lines) == before
+    run_sweep(tmp_path, environment=caches)
+    assert (tmp_path / "table.yaml").read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_a_ray_cluster_makes_the_same_table(undisturbed: Sweep, caches: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    shapes_file(tmp_path)
+    fresh = caches | {"ATTN_TUNE_CACHE_DIR": str(tmp_path / "compiles")}  # so that there is work for the cluster
+    output = run_sweep(tmp_path, "--ray", "local", environment=fresh)
+    assert (tmp_path / "table.yaml").read_bytes() == undisturbed.table.read_bytes()
+    assert sorted(Sweep(tmp_path).lines) == sorted(undisturbed.lines)
+    assert output.stderr == ""
 
 
 def identities(sweep: Sweep) -> list[str]:
@@ -106,6 +151,22 @@ def test_a_rerun_adds_no_trial_and_writes_the_same_bytes(
     assert (summary["complete"], summary["shapes"], summary["without_valid_row"]) == (True, 1, {})
     assert (summary["table"], summary["evidence"]) == (str(again.table), "modelled")
     assert "round 1 of 3" in result.stderr
+
+
+def test_lines_of_progress_arrive_while_the_sweep_runs_and_say_how_long_is_left(
+    tmp_path: Path, caches: dict[str, str]
+) -> None:
+    shapes_file(tmp_path)
+    cold = caches | {"ATTN_TUNE_CACHE_DIR": str(tmp_path / "compiles")}
+    before = "from attn_tune.cli import progress; progress.SECONDS_BETWEEN_LINES = 0.1"
+    process = start_sweep(tmp_path, environment=cold, before=before)
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if " left" in line)
+    running = process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert running
+    assert re.fullmatch(r"round 1 of 3: compiling: \d/8 trials, \d:\d\d elapsed, about \d:\d\d left\n", line)
 
 
 @pytest.mark.parametrize(("end", "after"), [(signal.SIGKILL, 2), (signal.SIGINT, FIRST_ROUND + 1)])
@@ -205,6 +266,38 @@ def test_a_family_that_nothing_computes_is_named_and_the_others_get_their_rows(
     assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
 
 
+def test_a_family_whose_candidates_all_fail_gets_no_row_and_leaves_the_old_table(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    shapes_file(tmp_path, UNSUPPORTED)
+    before = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); "
+        f"import trap_kernels; from attn_tune.kernels import register; register(trap_kernels.TrapRoute({TRAPS}))"
+    )
+    summary = json.loads(run_sweep(tmp_path, "--json", environment=caches, code=1, before=before).stdout)
+    assert summary["trials"] == dict.fromkeys(TRAPS, 1)
+    assert (summary["complete"], summary["table"], summary["rows"]) == (True, None, 0)
+    assert list(summary["without_valid_row"]) == ["4/1/64 page 16 q fp16 kv bf16"]
+    assert len(sweep.lines) == len(undisturbed.lines) + len(TRAPS)
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+
+
+def test_another_triton_trusts_no_trial_of_an_earlier_one(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    info = tmp_path / "site" / "triton-99.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 99.0\n")
+    (info / "entry_points.txt").write_text(distribution("triton").read_text("entry_points.txt") or "")  # its backends
+    run_sweep(tmp_path, environment=caches | {"PYTHONPATH": str(info.parent)})
+    assert sweep.lines[: len(undisturbed.lines)] == undisturbed.lines
+    versions = [Trial.from_json(line).environment["triton"] for line in sweep.lines]
+    assert versions.count("99.0") == len(undisturbed.lines) == len(sweep.lines) / 2
+    assert load_table(sweep.table).built_with["triton"] == "99.0"
+
+
 def test_a_full_disk_costs_the_trial_in_flight_and_leaves_the_old_table(
     undisturbed: Sweep, tmp_path: Path, caches: dict[str, str]
 ) -> None:
@@ -230,3 +323,19 @@ def run_on_small_disk(directory: Path, caches: dict[str, str], limit: int) -> st
     before = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     environment = caches | {"PYTHONDONTWRITEBYTECODE": "1"}
     return run_sweep(directory, environment=environment, code=2, before=before).stderr
+
+
+@pytest.mark.parametrize(("has_trials", "reason"), [(True, "cannot write the table"), (False, "cannot append a trial")])
+def test_a_read_only_directory_is_one_line_and_the_old_table_stays(
+    undisturbed: Sweep, tmp_path: Path, caches: dict[str, str], has_trials: bool, reason: str
+) -> None:
+    sweep = undisturbed.copy(tmp_path)
+    if not has_trials:
+        sweep.journal.unlink()
+    tmp_path.chmod(0o555)
+    error = run_sweep(tmp_path, environment=caches, code=2, before=WITHOUT_CAPABILITIES).stderr
+    tmp_path.chmod(0o755)
+    assert re.fullmatch(rf"attn-tune: .*{reason}: Permission denied.*\n", error)
+    assert str(tmp_path) in error
+    assert sweep.table.read_bytes() == undisturbed.table.read_bytes()
+    assert len(sweep.lines) == (len(undisturbed.lines) if has_trials else 0)

@@ -126,6 +126,12 @@ def test_without_a_gpu_the_arch_must_be_given(sweep: Sweep) -> None:
     assert sweep("--dry-run") == (2, "", "attn-tune: --arch is needed: no GPU was found on this machine\n")
 
 
+def test_devices_of_this_machine_are_no_matter_of_a_cluster(sweep: Sweep) -> None:
+    code, _, err = sweep("--arch", "gfx950", "--ray", "auto", "--devices", "0")
+    assert code == 2
+    assert err.startswith("attn-tune: --devices is for this machine")
+
+
 @pytest.mark.parametrize("model", [False, True])
 def test_a_dry_run_counts_and_does_nothing(sweep: Sweep, tmp_path: Path, model: bool) -> None:
     families = find_model("Qwen3.5-397B-A17B").families(2) if model else [AttentionFamily(4, 1, 64)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +98,20 @@ def test_careful_measurements_have_as_many_samples_each(interpret: Interpret) ->
     results = interpret(measured, CELL, ["paged_2d", "paged_3d", "paged_2d: scaled"], True)
     assert [item.status for item in results] == ["ok", "ok", "wrong_result"]
     assert results[0].samples == results[1].samples > 5
+
+
+def measured_by_clock(step: float, careful: bool) -> Measurement:
+    """Measure a sound route by a clock that goes on by so many seconds from reading to reading."""
+    readings = itertools.count(0.0, step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "perf_counter", lambda: next(readings))
+        return measured(CELL, ["paged_2d"], careful)[0]
+
+
+@pytest.mark.parametrize(("step", "careful"), [(0.0, False), (-1.0, False), (math.inf, False), (math.inf, True)])
+def test_a_time_that_cannot_be_is_none(interpret: Interpret, step: float, careful: bool) -> None:
+    result = interpret(measured_by_clock, step, careful)
+    assert (result.status, result.us) == ("invalid_time", None)
 
 
 def rotation(cell: Cell, sets: int) -> tuple[list[list[int]], bool, int]:

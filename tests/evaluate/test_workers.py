@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import worker_tasks
 
-from attn_tune.evaluate.workers import WorkerStartError, run_tasks
+from attn_tune.evaluate.workers import MachineError, WorkerStartError, run_tasks
 
 
 def is_running(process: int) -> bool:
@@ -66,6 +66,7 @@ def test_workers_stay_alive_across_tasks() -> None:
     [
         ("raise", "error", "ValueError: the reason"),
         ("report", "error", "RuntimeError: PassManager::run failed (part.mlir:3: error: no such layout)"),
+        ("SystemError", "error", "SystemError: "),
         ("unpicklable", "error", "lambda"),
         ("abort", "crash", "SIGABRT: LLVM ERROR: out of registers"),
         ("segfault", "crash", "SIGSEGV"),
@@ -154,10 +155,17 @@ if __name__ == "__main__":
 """
 
 
+def test_a_full_disk_ends_the_run_and_is_no_tasks_failure() -> None:
+    tasks = run_tasks(worker_tasks.misbehave, ["fine", "full", "fine"], workers=1, time_limit=60)
+    assert next(tasks)[1].status == "ok"
+    with pytest.raises(MachineError, match="No space left"):
+        list(tasks)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_workers_die_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
     file, script = tmp_path / "ids", tmp_path / "sweep.py"
-    script.write_text(SCRIPT.format(folder=str(Path(__file__).parent), file=str(file)))
+    script.write_text(SCRIPT.format(folder=str(Path(worker_tasks.__file__).parent), file=str(file)))
     parent = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
     worker, child = written_ids(file)
     parent.send_signal(how)

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,37 @@ def test_a_row_of_an_unregistered_kernel_is_not_used(user_tables: Path) -> None:
         answer = ask()
     assert answer.source == "rule"
     assert ask(max_seqlen_k=100).source == "exact"
+
+
+LARGEST = {"num_seqs": 32, "max_seqlen_q": 4, "max_seqlen_k": 100000}
+
+
+@pytest.mark.parametrize(
+    ("changes", "beyond"),
+    [
+        ({}, ()),
+        (LARGEST, ()),
+        ({"num_seqs": 33}, ("num_seqs",)),
+        ({"max_seqlen_q": 5}, ("max_seqlen_q",)),
+        ({"max_seqlen_k": 100001}, ("max_seqlen_k",)),
+        ({name: size + 1 for name, size in LARGEST.items()}, tuple(LARGEST)),
+        ({"num_seqs": 40, "num_tokens": 4 * 32}, ()),  # counts like 32 sequences
+    ],
+)
+def test_an_answer_for_a_size_beyond_the_tuned_ones_names_it(
+    user_tables: Path, changes: dict[str, int], beyond: tuple[str, ...]
+) -> None:
+    write_sample(user_tables, replace(family_rows(), tuned_up_to=tuple(LARGEST.values())))
+    ask()  # so that an answer from memory would show
+    answer = ask(**changes)
+    assert answer.beyond == beyond
+    for name in LARGEST:
+        assert (f"{name} {LARGEST[name]}" in answer.explain()) == (name in beyond)
+
+
+def test_a_table_that_does_not_tell_its_sizes_has_nothing_beyond_them(user_tables: Path) -> None:
+    write_sample(user_tables)
+    assert ask(num_seqs=10**6, max_seqlen_k=10**9).beyond == ()
 
 
 def test_a_table_of_another_triton_is_stale(user_tables: Path) -> None:

@@ -11,6 +11,7 @@ from attn_tune.search.staged import Key
 from attn_tune.testing.replay import Identity, identity
 
 DEVICE = -1  # of this process, a worker
+IMPOSSIBLE_TIMES = ("nan", "inf", "0", "-3.5")
 
 
 def use_device(device: int) -> None:
@@ -30,13 +31,15 @@ class Stub:
     """Answers a task with times that follow from the configurations.
 
     A line per configuration goes to the file ``log``: device, process, sizes, "race" or "screen", configuration.
-    ``faults`` says what a configuration does when it is screened, ``race_faults`` what it does in a final.
+    ``faults`` says what a configuration does when it is screened, ``race_faults`` what it does in a final; one of
+    :data:`IMPOSSIBLE_TIMES` is the time that it claims to take. ``times`` are those of the configurations in it.
     """
 
     log: str
     faults: dict[Identity, str] = field(default_factory=dict)
     race_faults: dict[Identity, str] = field(default_factory=dict)
     seconds: float = 0.0
+    times: dict[Identity, float] = field(default_factory=dict)
 
     def __call__(self, task: MeasureTask) -> list[Measurement]:
         kind = "race" if task.careful else "screen"
@@ -56,7 +59,10 @@ class Stub:
             os._exit(9)
         if fault == "raise":
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if fault in IMPOSSIBLE_TIMES:
+            return Measurement("ok", float(fault), 0.01, samples, 1e-3)
         if fault is not None:
             return Measurement(fault, us=float("nan") if fault == "invalid_time" else None)
         # ``samples`` tells how many configurations were timed together.
-        return Measurement("ok", 10.0 + sum(value for _, value in key[1]) % 17 / 10, 0.01, samples, 1e-3)
+        us = self.times.get(identity(key), 10.0 + sum(value for _, value in key[1]) % 17 / 10)
+        return Measurement("ok", us, 0.01, samples, 1e-3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from estimates import estimated
 from measure_tasks import Stub, use_device
 
 from attn_tune.arch import get_arch
+from attn_tune.evaluate.workers import SoleWorker
 from attn_tune.problem import AttentionFamily, AttentionProblem
+from attn_tune.search.machines import Machines, WorkerMaker
 from attn_tune.search.measure_cell import TimeLimits
 from attn_tune.search.measured import MeasuredRun, measure_families
 from attn_tune.search.modelled import environment
@@ -51,11 +55,19 @@ def run(journal: Journal, stub: Stub, **changes: Any) -> MeasuredRun:
         "jobs": 1,
         "effort": EFFORT,
         "grid": grid,
-        "measure_task": stub,
-        "initializer": use_device,
+        "machines": stub_machines(stub),
         "limits": TimeLimits(0.7, 0.1),
     }
     return measure_families([FAMILY], ARCH, journal, **arguments | changes)
+
+
+def stub_machines(stub: Stub, gpus: int = 1, initializer: Callable[[int], None] = use_device) -> Machines:
+    """This machine, with made-up GPUs that run a stub."""
+
+    def maker(device: int) -> WorkerMaker:
+        return lambda arch, stop: SoleWorker(stub, partial(initializer, device), stop)
+
+    return Machines("this machine", 1, [maker(device) for device in range(gpus)], lambda: None)
 
 
 def log_lines(path: str | Path) -> list[list[str]]:

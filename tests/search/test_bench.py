@@ -1,18 +1,32 @@
-"""Comparing a table with the rules: the numbers, and what is refused without a GPU."""
+"""Comparing a table with the rules: the numbers, what becomes of a cell that loses, and what is refused without a GPU.
+
+Where a GPU would be needed, the workers run a stub.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from measure_tasks import Stub
+from sample_tables import family_rows, write_sample
+from sample_tables import user_tables as user_tables
+from tiny_sweeps import FAMILY, shared_caches
+from typer.testing import CliRunner
 
+from attn_tune import get_config
 from attn_tune.cli.bench import bench
-from attn_tune.device import local_device
+from attn_tune.device import LocalDevice, local_device
 from attn_tune.search.bench import CellResult, geomean
+from attn_tune.search.staged import Identity, identity
 
 
 def result(us: float | None, **rules: float) -> CellResult:
@@ -49,6 +63,70 @@ def test_geomean_is_of_the_values_that_are_there(values: list[float | None], exp
 @pytest.mark.parametrize("values", [[], [None]])
 def test_geomean_of_nothing_is_not_a_number(values: list[None]) -> None:
     assert math.isnan(geomean(values))
+
+
+CELLS = """
+- {name: few, num_query_heads: 4, num_kv_heads: 1, head_size: 64, num_seqs: 1, max_seqlen_q: 1, max_seqlen_k: 8192}
+- {name: many, num_query_heads: 4, num_kv_heads: 1, head_size: 64, num_seqs: 99, max_seqlen_q: 1, max_seqlen_k: 8192}
+"""
+
+
+@pytest.fixture
+def run_bench(
+    user_tables: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Stub], tuple[int, dict[str, Any]]]:
+    """``run_bench(stub)``: exit status and JSON of a bench of two cells on a GPU that is there by name only."""
+    write_sample(user_tables, family_rows(FAMILY))
+    (tmp_path / "cells.yaml").write_text(CELLS)
+    for name, value in shared_caches(tmp_path_factory).items():
+        monkeypatch.setenv(name, value)
+    app = typer.Typer()
+    app.command()(bench)
+
+    def run(stub: Stub) -> tuple[int, dict[str, Any]]:
+        command = importlib.import_module("attn_tune.cli.bench")
+        monkeypatch.setattr(command, "local_device", lambda: LocalDevice("gfx950", 256, "AMD Instinct MI355X"))
+        monkeypatch.setattr("attn_tune.search.bench.measure", stub)
+        result = CliRunner().invoke(app, ["--cells", str(tmp_path / "cells.yaml"), "--json"])
+        return result.exit_code, json.loads(result.stdout)
+
+    return run
+
+
+def answer(num_seqs: int) -> Identity:
+    """What the table runs in one of the cells."""
+    found = get_config(arch="gfx950", **vars(FAMILY), num_seqs=num_seqs, max_seqlen_q=1, max_seqlen_k=8192)
+    return identity((found.route, tuple(found.config.items())))
+
+
+@pytest.mark.parametrize(("us", "status"), [(5.0, 0), (50.0, 1)])
+def test_a_cell_that_is_slower_than_a_rule_fails_the_bench(
+    run_bench: Callable[[Stub], tuple[int, dict[str, Any]]], tmp_path: Path, us: float, status: int
+) -> None:
+    times = {answer(1): 5.0, answer(99): us}
+    code, out = run_bench(Stub(str(tmp_path / "log"), times=times))
+    assert code == status
+    assert [(cell["name"], cell["source"], cell["us"]) for cell in out["cells"]] == [
+        ("few", "exact", 5.0),
+        ("many", "exact", us),
+    ]
+    ratios = [min(cell["rules"].values()) / cell["us"] for cell in out["cells"]]
+    assert [cell["ratio"] for cell in out["cells"]] == pytest.approx(ratios)
+    assert out["worst"] == pytest.approx(min(ratios))
+    assert (out["worst"] < 0.97) == bool(status)
+
+
+@pytest.mark.parametrize(("fault", "words"), [("abort", "SIGABRT"), ("wrong_result", ""), ("invalid_time", "")])
+def test_a_cell_whose_answer_fails_fails_the_bench_and_the_next_is_timed(
+    run_bench: Callable[[Stub], tuple[int, dict[str, Any]]], tmp_path: Path, fault: str, words: str
+) -> None:
+    stub = Stub(str(tmp_path / "log"), race_faults={answer(1): fault}, times={answer(99): 5.0})
+    code, out = run_bench(stub)
+    few, many = out["cells"]
+    assert code == 1
+    assert few["ratio"] is None
+    assert words in few["message"]
+    assert many["ratio"] > 1
 
 
 @pytest.mark.skipif(local_device() is not None, reason="would measure")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import lzma
+import re
 import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from measure_tasks import Stub, refuse_device
-from measured_runs import ARCH, FAMILY, PROBLEMS, key_of, log_lines, measured, run
+from measure_tasks import IMPOSSIBLE_TIMES, Stub, refuse_device
+from measured_runs import ARCH, FAMILY, PROBLEMS, key_of, log_lines, measured, run, stub_machines
 from measured_runs import journal as journal
 from measured_runs import log as log
 
+from attn_tune.evaluate.timing import POLICY
 from attn_tune.evaluate.workers import WorkerStartError
 from attn_tune.problem import AttentionProblem
 from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY
@@ -46,6 +48,16 @@ def test_the_same_run_again_measures_nothing(journal: Journal, log: str) -> None
     assert (Path(log).read_text(), journal.path.read_text()) == before
 
 
+def test_times_of_another_policy_are_not_compared_with(journal: Journal, log: str) -> None:
+    first = run(journal, Stub(log))
+    text = journal.path.read_text()
+    assert text.count(POLICY) == first.new_trials
+    journal.path.write_text(re.sub(r'"us":[\d.]+', '"us":0.1', text).replace(POLICY, "events-warm-1"))
+    again = run(journal, Stub(log))
+    assert again.new_trials == first.new_trials
+    assert measured_table(FAMILY, again.trials, ARCH) == measured_table(FAMILY, first.trials, ARCH)
+
+
 def test_nothing_is_measured_twice_in_one_run(journal: Journal, log: str) -> None:
     run(journal, Stub(log))
     assert set(Counter(tuple(line[2:]) for line in log_lines(log)).values()) == {1}
@@ -60,6 +72,7 @@ def test_nothing_is_measured_twice_in_one_run(journal: Journal, log: str) -> Non
         ("raise", "crash", "illegal memory access"),
         ("wrong_result", "wrong_result", ""),
         ("invalid_time", "invalid_time", ""),
+        *((time, "invalid_time", f"us was {float(time)}") for time in IMPOSSIBLE_TIMES),
     ],
 )
 def test_a_bad_candidate_loses_only_itself(journal: Journal, log: str, fault: str, status: str, words: str) -> None:
@@ -108,7 +121,7 @@ def test_a_finalist_that_is_lost_in_the_final_leaves_the_others_one(
 
 
 def test_each_device_has_a_worker_and_no_cell_is_shared(journal: Journal, log: str) -> None:
-    result = run(journal, Stub(log, seconds=0.2), devices=[0, 1])
+    result = run(journal, Stub(log), machines=stub_machines(Stub(log, seconds=0.2), 2))
     lines = log_lines(log)
     assert result.complete
     assert {line[0] for line in lines} == {"0", "1"}
@@ -119,7 +132,7 @@ def test_each_device_has_a_worker_and_no_cell_is_shared(journal: Journal, log: s
 def test_two_devices_find_what_one_finds(journal: Journal, log: str, tmp_path: Path) -> None:
     other = Journal(tmp_path / "other.jsonl")
     other.path.write_bytes(journal.path.read_bytes())
-    one, two = run(journal, Stub(log)), run(other, Stub(log), devices=[0, 1])
+    one, two = run(journal, Stub(log)), run(other, Stub(log), machines=stub_machines(Stub(log), 2))
     assert one.trials == two.trials
     assert measured_table(FAMILY, one.trials, ARCH) == measured_table(FAMILY, two.trials, ARCH)
 
@@ -127,7 +140,7 @@ def test_two_devices_find_what_one_finds(journal: Journal, log: str, tmp_path: P
 def test_a_device_that_is_not_there_ends_the_run_with_its_reason(journal: Journal, log: str) -> None:
     before = set(threading.enumerate())  # pytest's own workers may have threads
     with pytest.raises(WorkerStartError, match="no device 1"):
-        run(journal, Stub(log, seconds=0.5), devices=[0, 1], initializer=refuse_device)
+        run(journal, Stub(log), machines=stub_machines(Stub(log, seconds=0.5), 2, refuse_device))
     assert set(threading.enumerate()) <= before
 
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trap_kernels
 from tiny_sweeps import FAMILY, shared_caches
 
 from attn_tune.arch import ArchSpec, get_arch
+from attn_tune.kernels import register, registry
 from attn_tune.problem import AttentionFamily
 from attn_tune.search.grid import size_grid
 from attn_tune.search.modelled import TOLERANCE, Compiled, compile_families, environment, modelled_table
@@ -33,19 +36,15 @@ class Run:
     reports: list[tuple[int, int, str]] = field(default_factory=list)
 
 
-def compile_family(
-    path: Path, arch: ArchSpec = ARCH, family: AttentionFamily = FAMILY, deadline: float | None = None
-) -> Run:
+def compile_family(path: Path, arch: ArchSpec = ARCH, family: AttentionFamily = FAMILY, **changes: Any) -> Run:
     run = Run(Journal(path), Compiled(), False)
+    limits: dict[str, Any] = {"configs_per_family": 4, "time_limit": 60, "jobs": 2}
     states, run.complete = compile_families(
         [family],
         arch,
         run.journal,
-        configs_per_family=4,
-        time_limit=60,
-        jobs=2,
-        deadline=deadline,
         progress=lambda *report: run.reports.append(report),
+        **limits | changes,
     )
     run.compiled = states[family]
     return run
@@ -128,3 +127,54 @@ def test_the_table_is_within_its_tolerance_of_the_best_prediction_everywhere(run
 def test_a_table_of_nothing_is_refused_by_the_familys_name() -> None:
     with pytest.raises(ValueError, match=f"no cell of {FAMILY} has a valid candidate"):
         modelled_table(FAMILY, {}, ARCH)
+
+
+def trap_run(path: Path, traps: tuple[str, ...], **changes: Any) -> Run:
+    """Compile a family for which only a route of traps has configurations, one for each of some statuses."""
+    register(trap_kernels.TrapRoute(traps))
+    try:
+        return compile_family(path, family=trap_kernels.FAMILY, configs_per_family=2 * len(traps), **changes)
+    finally:
+        registry._KERNELS.pop("trap")
+
+
+def statuses(run: Run) -> dict[int, str]:
+    """The status of each trap that was tried."""
+    return {dict(items)["TRAP"]: status for (_, items), status in run.compiled.status.items()}
+
+
+@pytest.fixture
+def cold_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches that know nothing, so that the compiler runs."""
+    monkeypatch.setenv("ATTN_TUNE_CACHE_DIR", str(tmp_path / "compiles"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.mark.usefixtures("cold_caches")
+def test_what_hangs_or_aborts_in_the_compiler_is_recorded_and_the_others_are_tried(tmp_path: Path) -> None:
+    traps = ("timeout", "crash", "compile_error", "ok")
+    first = trap_run(tmp_path / "trials.jsonl", traps, time_limit=5, jobs=1)
+    assert first.complete
+    assert statuses(first) == dict(enumerate(traps))
+    messages = {trial.status: trial.message for trial in first.journal.load().values()}
+    assert messages["timeout"] == "killed after 5 s"
+    assert messages["crash"] == "SIGABRT: LLVM ERROR: cannot select"
+    assert "this size is not for me" in messages["compile_error"]
+    assert {dict(items)["TRAP"] for _, items in first.compiled.resources} == {traps.index("ok")}
+
+    before = first.journal.path.read_bytes()
+    again = trap_run(first.journal.path, traps, time_limit=5, jobs=1)
+    assert (again.compiled, again.journal.path.read_bytes()) == (first.compiled, before)
+
+
+@pytest.mark.usefixtures("cold_caches")
+def test_a_long_step_exceeds_the_deadline_by_itself_alone_and_the_best_so_far_is_kept(tmp_path: Path) -> None:
+    traps = ("ok", *["timeout"] * 5)
+    start = time.monotonic()
+    run = trap_run(tmp_path / "trials.jsonl", traps, time_limit=3, jobs=1, deadline=start + 3)
+    assert time.monotonic() - start < 3 + 3 + 5  # the processes of the compiler take a while to start
+    assert not run.complete
+    found = statuses(run)
+    assert found[0] == "ok"
+    assert len(found) <= 2
+    assert run.compiled.resources

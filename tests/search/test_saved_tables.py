@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,10 +38,15 @@ def test_of_the_same_versions_everything_stays_until_it_is_replaced(path: Path, 
     assert kept == {family: family_rows(family) for family in (FAMILY, OTHER)}
 
 
-def test_of_other_versions_only_a_table_swept_as_a_whole_may_be_replaced(path: Path) -> None:
-    newer = BUILT_WITH | {"triton": "4.0.0"}
+@pytest.mark.parametrize(("name", "version"), [("triton", "4.0.0"), ("policy", "graph-replay")])
+def test_of_other_versions_or_times_only_a_table_swept_as_a_whole_may_be_replaced(
+    path: Path, name: str, version: str
+) -> None:
+    newer = BUILT_WITH | {name: version}
     assert kept_families(path, GFX950, newer, [OTHER, FAMILY, AttentionFamily(1, 1, 64)]) == {}
-    with pytest.raises(ValueError, match=r"triton 3\.9\.0, .*triton 4\.0\.0, .*sweep all of its 2 families") as caught:
+    with pytest.raises(
+        ValueError, match=rf"triton 3\.9\.0, .*{name} {re.escape(version)}.*: sweep all of its 2 families"
+    ) as caught:
         kept_families(path, GFX950, newer, [OTHER])
     assert str(path) in str(caught.value)
 

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from measure_tasks import Stub
-from measured_runs import EFFORT, log_lines, measured, run
+from measured_runs import ARCH, EFFORT, FAMILY, PROBLEMS, log_lines, measured, run
 from measured_runs import journal as journal
 from measured_runs import log as log
 
-from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY
+from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY, TimeLimits
+from attn_tune.search.measured import measured_table
 from attn_tune.store.journal import Journal
 
 
@@ -31,6 +33,23 @@ def test_the_deadline_stops_a_run_that_the_next_one_completes(journal: Journal, 
     assert second.complete
     total = len(measured(journal, SCREEN_POLICY)) + len(measured(journal, RACE_POLICY))
     assert first.new_trials + second.new_trials == total
+
+
+def test_a_task_that_takes_long_is_given_up_at_the_deadline_and_progress_is_told_meanwhile(
+    journal: Journal, log: str
+) -> None:
+    first = run(journal, Stub(log), grid=lambda family: PROBLEMS[:1])
+    told = [time.monotonic()]
+    late = told[0] + 3.0
+    second = run(
+        journal, Stub(log, seconds=1000), deadline=late, limits=TimeLimits(600, 600),
+        progress=lambda *report: told.append(time.monotonic()),
+    )  # fmt: skip
+    assert time.monotonic() - late < 5
+    assert (second.complete, second.new_trials) == (False, 0)
+    assert told[-1] > late - 1
+    assert max(after - before for before, after in pairwise(told)) < 2
+    assert measured_table(FAMILY, second.trials, ARCH) == measured_table(FAMILY, first.trials, ARCH)
 
 
 def test_a_deadline_in_the_past_measures_nothing(journal: Journal, log: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from pathlib import Path
@@ -131,6 +132,20 @@ def test_query_and_key_lengths_are_answered_by_the_next_larger_cell(axis: int) -
     assert segments == [8, 8, 64, 64, 64]
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("times", [2, 1000])
+def test_sizes_beyond_the_tuned_ones_are_answered_by_the_largest(axis: int, times: int) -> None:
+    tuned = [(1, 1, 1024), (64, 16, 65536)]
+    cells = {
+        sizes: [split(10.0, 8 << sum(size != tuned[0][i] for i, size in enumerate(sizes)))]
+        for sizes in itertools.product(*zip(*tuned, strict=True))
+    }
+    family = build_family(FAMILY, cells)
+    beyond = tuple(size * times if i == axis else size for i, size in enumerate(tuned[1]))
+    assert family.find(beyond) == family.find(tuned[1])  # type: ignore[arg-type]
+    assert family.find(tuned[1])[1].config["NUM_SEGMENTS"] == 64
+
+
 @pytest.mark.parametrize("filler", [None, [], [two_d(math.nan)]])
 def test_a_missing_cell_takes_the_nearest_answer(filler: list[Candidate] | None) -> None:
     cells: Cells = {
@@ -161,6 +176,11 @@ def test_a_family_without_a_valid_candidate_is_refused(cells: Cells) -> None:
         build_family(FAMILY, cells)
 
 
+def test_a_family_tells_the_largest_sizes_that_were_tuned() -> None:
+    cells: Cells = {(1, 4, 65536): [two_d(9.0)], (8, 1, 1024): [two_d(9.0)], (64, 1, 10**6): [two_d(math.nan)]}
+    assert build_family(FAMILY, cells).tuned_up_to == (8, 4, 65536)
+
+
 def test_a_row_reports_the_worst_of_its_cells() -> None:
     cells = {
         (1, 1, 1024): [
@@ -184,6 +204,32 @@ def test_a_row_is_as_well_known_as_its_weakest_cell() -> None:
     }
     (row,) = build_family(FAMILY, cells).configs["paged_3d"]
     assert (row.evidence, row.spread, row.samples, row.error) == ("modelled", None, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("stays", "other", "noise"),
+    [
+        ({"segments": 8}, {"segments": 16}, 0.0009),
+        ({"warps": 2}, {"warps": 4}, 0.0009),
+        ({"warps": 8, "rules": ("aiter",)}, {"warps": 1}, 0.005),
+    ],
+)
+def test_noise_does_not_change_the_winner(stays: dict[str, Any], other: dict[str, Any], noise: float) -> None:
+    """Of two equally fast configurations the simpler one wins every sweep, and a rule's within the spread."""
+    sizes = [(num_seqs, 1, keys) for num_seqs in (1, 8) for keys in (1024, 65536)]
+    winners = set()
+    for seed in range(50):
+        random_ = random.Random(seed)
+        cells = {
+            cell: [
+                split(10 * random_.uniform(1 - noise, 1 + noise), evidence="measured", spread=2 * noise, **fields)
+                for fields in (other, stays)
+            ]
+            for cell in sizes
+        }
+        family = build_family(FAMILY, cells)
+        winners |= {tuple(family.find(cell)[1].config.items()) for cell in sizes}
+    assert winners == {tuple(split(10.0, **stays).config.items())}
 
 
 def test_no_measured_cell_becomes_slower_than_a_rule() -> None:

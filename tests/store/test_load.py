@@ -11,6 +11,7 @@ from attn_tune.problem import AttentionFamily
 from attn_tune.store.load import LazyTable, load_table, open_table
 from attn_tune.store.table import FamilyTable, Table, TableError, dump_table
 
+TUNED = "    tuned_up_to: {num_seqs: 0, max_seqlen_q: 1, max_seqlen_k: 1}\n    routing:\n"
 Edit = tuple[str, str]  # text to replace, its replacement
 
 
@@ -95,6 +96,7 @@ def test_byte_order_mark_and_windows_line_ends_are_read(
         (("          us: [12.3, 131.6]\n", ""), 12, "families[0].configs.paged_2d[0]", "field us is missing"),
         (("evidence: modelled", "evidence: guess"), 15, "families[0].configs.paged_2d[0].evidence", "must be one of"),
         (("regret: 1.0\n", "regrets: 1.0\n"), 16, "families[0].configs.paged_2d[0].regrets", "unknown field"),
+        (("    routing:\n", TUNED), 6, "families[0].tuned_up_to.num_seqs", "an integer from 1 on"),
         (("samples: 30", "samples: 30.5"), 25, "families[0].configs.paged_3d[0].samples", "integer"),
         (("- problem: {num_query_heads: 64", "- problem: {num_query_heads: 6"), 27, "families[1].problem", "multiple"),
     ],

@@ -38,9 +38,9 @@ def random_rows(rng: random.Random, table: FamilyTable) -> FamilyTable:
 
     routes = {start: rng.choice(("paged_2d", "paged_3d")) for start in rng.sample(range(1, 10**6), rng.randint(1, 3))}
     routing = tuple(RoutingRow(interval(), interval(), routes) for _ in range(rng.randint(1, 4)))
-    return replace(
-        table, routing=routing, configs={kernel: (row(), row()) for kernel in ("paged_2d", "paged_3d", "k3")}
-    )
+    configs = {kernel: (row(), row()) for kernel in ("paged_2d", "paged_3d", "k3")}
+    tuned_up_to = rng.choice((None, (rng.randint(1, 512), rng.randint(1, 10**4), rng.randint(1, 10**6))))
+    return replace(table, routing=routing, configs=configs, tuned_up_to=tuned_up_to)
 
 
 def read(text: str) -> list[FamilyTable | None]:

@@ -42,12 +42,16 @@ def bench(
     console = Console(stderr=json, soft_wrap=True, highlight=False)
     with progress_reporter(console) as progress:
         results = list(bench_cells(chosen, spec, progress))
-    losing = [item for item in results if item.ratio is None or item.ratio < WORST_ALLOWED]
+    losing = [item for item in results if _loses(item)]
     if json:
         typer.echo(json_text.dumps(_summary(results), indent=2))
     else:
         _print(results, console)
     raise typer.Exit(1 if losing else 0)
+
+
+def _loses(item: CellResult) -> bool:
+    return item.ratio is None or not item.ratio >= WORST_ALLOWED  # NaN, too
 
 
 def _cells(path: Path | None, max_cache_gb: float) -> list[Cell]:
@@ -72,7 +76,7 @@ def _print(results: list[CellResult], console: Console) -> None:
         table.add_column(title, justify="left" if title in ("cell", "source") else "right")
     for item in results:
         ratio = "failed" if item.ratio is None else f"{item.ratio:.2f}"
-        style = "red" if item.ratio is None or item.ratio < WORST_ALLOWED else ""
+        style = "red" if _loses(item) else ""
         table.add_row(
             item.name,
             "-" if item.us is None else f"{item.us:.1f}",

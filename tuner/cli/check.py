@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -12,12 +12,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..evaluate.verify import launch_faults, names_another_arch, table_warnings
+from ..arch import find_arch, get_arch
+from ..evaluate.compile_many import compile_configs
+from ..evaluate.verify import installed_triton, launch_faults, names_another_arch, table_warnings
+from ..search.modelled import Progress
+from ..search.tables import row_requests
 from ..store.evidence import EVIDENCE
 from ..store.load import read_with_faults
 from ..store.overlay import all_table_paths
 from ..store.table import Table, TableError
 from .arguments import Json
+from .progress import progress_reporter
+
+_COMPILE_SECONDS = 120.0
 
 Files = Annotated[
     Optional[list[Path]],  # noqa: UP045 - typer reads it at run time
@@ -33,16 +40,27 @@ class Report:
     faults: list[TableError]
     warnings: list[str] = field(default_factory=list)
     families: int = 0
+    table: Table | None = field(default=None, repr=False)
     evidence: dict[str, int] = field(default_factory=dict)  # config rows by kind of evidence
 
 
-def check(files: Files = None, json: Json = False) -> None:
+def check(
+    files: Files = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Also compile every row with the Triton installed here: minutes.")
+    ] = False,
+    jobs: Annotated[Optional[int], typer.Option(help="Processes that compile; default: all cores.")] = None,  # noqa: UP045
+    json: Json = False,
+) -> None:
     """Check tables: every field, that rows cover all sizes once, and that configs can be launched.
 
     Prints every fault as FILE:LINE: FIELD: REASON. Exit status: 1 if there is one, else 0; warnings do not count.
     """
     paths = files or all_table_paths()
     reports = [check_file(path) for path in paths]
+    if compiled:
+        with progress_reporter(Console(stderr=True, soft_wrap=True, highlight=False)) as progress:
+            reports = [_compiled(report, jobs, progress) for report in reports]
     faulty = any(report.faults for report in reports)
     if json:
         out = {"ok": not faulty, "files": [_to_dict(report) for report in reports]}
@@ -67,7 +85,23 @@ def check_file(path: Path) -> Report:
     faults = sorted(
         [*faults, *names_another_arch(table, path), *launch_faults(table, path)], key=lambda item: item.line
     )
-    return Report(path, faults, table_warnings(table), len(table.families), _evidence(table))
+    return Report(path, faults, table_warnings(table), len(table.families), table, _evidence(table))
+
+
+def _compiled(report: Report, jobs: int | None, progress: Progress) -> Report:
+    """The report with what this installation's Triton does not compile, or makes too large to launch."""
+    if report.table is None or find_arch(report.table.arch) is None:
+        return report
+    rows = row_requests(report.table)
+    arch = get_arch(report.table.arch)
+    outcomes = compile_configs(rows, arch=arch, time_limit=_COMPILE_SECONDS, jobs=jobs)
+    faults = []
+    for done, (request, outcome) in enumerate(outcomes, 1):
+        progress(done, len(rows), f"compiling {report.path.name}")
+        if outcome.status != "ok":
+            reason = f"Triton {installed_triton()}: {outcome.status} {outcome.message}"
+            faults.append(TableError(report.path, rows[request].line, f"configs.{request.kernel}", reason))
+    return replace(report, faults=sorted([*report.faults, *faults], key=lambda item: item.line))
 
 
 def _evidence(table: Table) -> dict[str, int]:

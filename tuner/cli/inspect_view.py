@@ -42,7 +42,8 @@ def print_inspection(found: Inspection, files: Sequence[Path], console: Console)
     if found.overridden:
         console.print(Text("not the table's answer: the route or the config was given", style="yellow"))
     else:
-        console.print(Text(f"{found.answer.source}: {found.answer.chain[-1]}", style="dim"))
+        step = next((step for step in found.answer.chain if step.startswith("row ")), found.answer.chain[-1])
+        console.print(Text(f"{found.answer.source}: {step}", style="dim"))
     console.print()
     console.print(_launches(found))
     console.print()

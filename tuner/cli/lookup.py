@@ -109,7 +109,7 @@ def _print(problem: AttentionProblem, answer: Answer, console: Console) -> None:
         full = -(-problem.num_tokens // problem.max_seqlen_q)
         steps.insert(1, f"{problem.num_tokens} tokens: looked up like {full} sequences of {problem.max_seqlen_q}")
     for number, step in enumerate(steps):
-        _line(console, "" if number else "chain", step, "yellow" if step.startswith("stale") else "")
+        _line(console, "" if number else "chain", step, "yellow" if step.startswith(("stale", "beyond")) else "")
 
 
 def _line(console: Console, label: str, text: str, style: str = "") -> None:
@@ -125,6 +125,7 @@ def _to_dict(problem: AttentionProblem, answer: Answer) -> dict[str, Any]:
         "source": answer.source,
         "evidence": answer.evidence,
         "us": answer.us,
+        "beyond": list(answer.beyond),
         "stale": answer.stale,
         "built_with": dict(answer.built_with),
         "chain": answer.explain().splitlines(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..search.modelled import Progress as ProgressCallback
 
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_LOOKS = 1.0  # at whether it is time for a line although nothing was reported
 
 
 @contextmanager
@@ -40,22 +42,38 @@ def progress_reporter(console: Console) -> Iterator[ProgressCallback]:
     phase = (start, 0)  # when the current count began, and from where: what is known from earlier runs took no time
     last_done = 0
 
+    latest: tuple[int, int, str] | None = None
+    lock = threading.Lock()
+
     def line(done: int, total: int, what: str) -> None:
-        nonlocal last_line, phase, last_done
+        nonlocal last_line, phase, last_done, latest
         now = time.monotonic()
-        if done < last_done:
-            phase = (now, done)
-        last_done = done
-        if now - last_line < SECONDS_BETWEEN_LINES and done < total:
-            return
-        last_line = now
+        with lock:
+            latest = (done, total, what)
+            if done < last_done:
+                phase = (now, done)
+            last_done = done
+            if now - last_line < SECONDS_BETWEEN_LINES and done < total:
+                return
+            last_line = now
         begin, base = phase
         left = ""
         if base < done < total:
             left = f", about {duration((now - begin) / (done - base) * (total - done))} left"
         console.print(f"{what}: {done}/{total} trials, {duration(now - start)} elapsed{left}", highlight=False)
 
-    yield line
+    def repeat() -> None:
+        """A line for a step that takes long, too."""
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            if latest is not None and latest[0] < latest[1]:
+                line(*latest)
+
+    over = threading.Event()
+    threading.Thread(target=repeat, daemon=True).start()
+    try:
+        yield line
+    finally:
+        over.set()
 
 
 def duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ from .cache import CompileCache, CompileRecord, cache_key
 from .compile import compile_resources, load_compiler
 from .resources import Resources
 from .specialize import Specialization, specialize
-from .workers import Outcome, run_tasks
+from .workers import Outcome, TaskRunner, run_tasks
 
 _TENSOR_MEMORY_COLUMNS = 512  # of sm_100 (PTX ISA, tcgen05.alloc)
 
@@ -68,12 +68,13 @@ def compile_configs(
     time_limit: float,
     jobs: int | None = None,
     cache: CompileCache | None = None,
+    runner: TaskRunner = run_tasks,
 ) -> Generator[tuple[CompileRequest, CompileOutcome], None, None]:
     """Compile every request for ``arch`` and yield each with its outcome: cached ones first, the rest as they complete.
 
-    A launch that several requests share is compiled once. ``time_limit`` is in seconds per launch; ``jobs`` is the
-    number of worker processes, by default one per core that this process may use. Without ``cache`` the user's cache
-    folder is used. Closing the generator kills the workers; what was complete is cached.
+    A launch that several requests share is compiled once. ``time_limit`` is in seconds per launch. ``jobs`` is the
+    number of worker processes, by default one per core that this process may use; ``runner`` runs them. Without
+    ``cache`` the user's cache folder is used. Closing the generator kills the workers; what was complete is cached.
 
     Raises:
         ValueError: a request names an unknown kernel, or jobs or time_limit is not positive.
@@ -101,9 +102,7 @@ def compile_configs(
         else:
             waiting.append((request, list(launches)))
 
-    tasks = run_tasks(
-        compile_resources, missing.values(), workers=jobs, time_limit=time_limit, initializer=load_compiler
-    )
+    tasks = runner(compile_resources, missing.values(), workers=jobs, time_limit=time_limit, initializer=load_compiler)
     for launch, outcome in tasks:
         key = cache_key(launch)
         known[key] = _record(outcome, time_limit)

@@ -152,8 +152,8 @@ def _checked(prepared: Prepared, kernel: str, config: Config) -> tuple[Replay, f
         _call(plans[0])
         error = relative_error(first.out, prepared.expected, unchecked_rows=True)
     except Exception as exception:
-        if _is_sticky(exception):
-            raise  # the device context is lost: this worker cannot go on
+        if _is_sticky(exception) or isinstance(exception, OSError):
+            raise  # the device context is lost, or the disk is full: this worker cannot go on
         return Measurement(_status(exception), message=_reason(exception))
     if not error <= TOLERANCE[first.family.kv_dtype]:
         return Measurement("wrong_result", error=error, message=f"relative error {error:.2e}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import multiprocessing
 import os
 import pickle
@@ -23,6 +24,7 @@ R = TypeVar("R")
 START_LIMIT = 120.0
 """Seconds that a worker may take to start (imports and initializer) before the pool gives up."""
 
+_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EMFILE, errno.ENFILE)
 _MESSAGE_LIMIT = 500
 _OUTPUT_LIMIT = 1 << 16
 _PR_SET_PDEATHSIG = 1
@@ -44,6 +46,10 @@ class Outcome(Generic[R]):
 
 class WorkerStartError(RuntimeError):
     """A worker could not start, so no task can run: the function's module or the initializer fails."""
+
+
+class MachineError(OSError):
+    """A worker's disk is full, or it may not write or open what it must: no task can run until that is mended."""
 
 
 class Worker(Generic[T, R]):
@@ -105,6 +111,8 @@ class Worker(Generic[T, R]):
 
     def _receive(self, message: Outcome[R] | str | None) -> Outcome[R] | None:
         if isinstance(message, Outcome):
+            if message.status == "machine":
+                raise MachineError(f"a worker cannot go on: {message.message}")
             self.alive = message.status != "crash"
             report = next((line for line in self._output() if "error:" in line), None)
             if message.status == "error" and report is not None:  # compilers print the reason and raise something vague
@@ -177,6 +185,9 @@ def _answer(function: Callable[[Any], Any], task: bytes) -> bytes:
     try:
         value = function(pickle.loads(task))
         return pickle.dumps(Outcome("ok", value, "", time.monotonic() - start))
+    except OSError as error:
+        # A full disk or a folder that cannot be written is nobody's fault but the machine's.
+        status, message = "machine" if error.errno in _MACHINE_ERRORS else "error", _describe(error)
     except MemoryError:  # what else it broke is unknown: the parent replaces this process
         status, message = "crash", "out of memory"
     except Exception as error:

@@ -14,6 +14,9 @@ from ..problem import AttentionFamily
 from ..store.table import ConfigRow, FamilyTable, Table, TableError
 from .source import kernel_source_hash
 
+MAX_THREADS = 1024
+"""Of one program, on every GPU of NVIDIA and AMD (CUDA C++ Programming Guide; HIP's hardware features)."""
+
 _NEEDED = ("BLOCK_M", "TILE_SIZE", "num_warps", "num_stages")
 
 
@@ -93,6 +96,9 @@ def _config_faults(row: ConfigRow, family: AttentionFamily, spec: ArchSpec, need
             yield f"{name} must be at least {least} for {family}, not {row.config[name]}"
     if row.config.get("QUERY_TERMS", 0) and (family.kv_dtype != "fp8_e4m3" or not spec.fp8_matrix):
         yield f"QUERY_TERMS needs kv_dtype fp8_e4m3 and fp8 matrix instructions: {family} on {spec.name}"
+    threads = row.config["num_warps"] * spec.wave_size
+    if threads > MAX_THREADS:
+        yield f"num_warps {row.config['num_warps']} is {threads} threads; a program has at most {MAX_THREADS}"
     limit = int(SAFE_SHARE * spec.lds_per_program)
     lds = lds_estimate(row.config, family, spec)
     if lds > limit:

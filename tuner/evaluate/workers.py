@@ -11,15 +11,39 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing.connection import wait
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from .process import Outcome, Worker, WorkerStartError
+from .process import MachineError, Outcome, Worker, WorkerStartError
 
-__all__ = ["Outcome", "SoleWorker", "StoppedError", "WorkerStartError", "run_tasks"]
+__all__ = [
+    "MachineError",
+    "Outcome",
+    "SoleWorker",
+    "StoppedError",
+    "TaskRunner",
+    "TaskWorker",
+    "WorkerStartError",
+    "run_tasks",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+TaskRunner = Callable[..., Generator[tuple[Any, "Outcome[Any]"], None, None]]
+"""What runs many tasks, as :func:`run_tasks` does."""
+
+
+class TaskWorker(AbstractContextManager["TaskWorker[T_contra, R]"], Protocol[T_contra, R]):
+    """A worker that is asked one task at a time, as :class:`SoleWorker`."""
+
+    def ask(self, task: T_contra, time_limit: float) -> Outcome[R]:
+        """The outcome of one task."""
+
+    def close(self) -> None:
+        """Kill the worker, if there is one; the next task starts another."""
 
 
 def run_tasks(
@@ -44,6 +68,7 @@ def run_tasks(
     Raises:
         ValueError: workers or time_limit is not positive.
         WorkerStartError: a worker died or failed before its first task.
+        MachineError: a worker's disk is full, or it may not write what it must.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, not {workers!r}")
@@ -132,6 +157,7 @@ class SoleWorker(Generic[T, R]):
 
         Raises:
             WorkerStartError: the worker died or failed before its first task.
+            MachineError: its disk is full, or it may not write what it must.
             StoppedError: ``stop`` was set before the outcome was there.
         """
         if self._worker is None or not self._worker.process.is_alive():

@@ -12,8 +12,8 @@ class Answer:
 
     ``source`` is ``"exact"`` (the table knows the family), ``"nearest"`` (the table's nearest family answers) or
     ``"rule"`` (no table does). ``evidence`` is that of the row: ``measured``, ``modelled`` or ``rule``. ``us`` is the
-    row's time in microseconds at its largest tuned size, None for a rule. ``chain`` is how the answer came about, one
-    step a line.
+    row's time in microseconds at its largest tuned size, None for a rule. ``beyond`` names the sizes asked for that are
+    larger than any that was tuned. ``chain`` is how the answer came about, one step a line.
     """
 
     route: str
@@ -23,6 +23,7 @@ class Answer:
     us: float | None
     chain: tuple[str, ...]
     built_with: Mapping[str, str]
+    beyond: tuple[str, ...] = ()
 
     def explain(self) -> str:
         """The chain that led to the answer, as text."""

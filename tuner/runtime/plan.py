@@ -10,7 +10,7 @@ from ..arch import ArchSpec, canonical_arch, find_arch
 from ..kernels import get_kernel, kernel_names
 from ..kernels.lds import fits_lds, min_block_m, min_tile_size
 from ..problem import AttentionFamily, AttentionProblem
-from ..store.table import FamilyTable, Sizes
+from ..store.table import SIZE_NAMES, FamilyTable, Sizes
 from .answer import Answer
 from .split import SplitAnswer, split_answer
 from .tables import find_rows, open_tables, warn_once
@@ -100,13 +100,18 @@ def make_plan(arch: str | None, family: AttentionFamily, compute_units: int | No
         scaled = (max(round(sizes[0] * scale), 1), *sizes[1:])
         route, row = rows.find(scaled)
         steps = (*chain, f"routing -> {route}", f"row {row.when}, line {row.line}, {row.evidence}")
+        largest = zip(SIZE_NAMES, scaled, rows.tuned_up_to or scaled, strict=True)
+        beyond = {name: limit for name, size, limit in largest if size > limit}
+        if beyond:
+            limits = ", ".join(f"{name} {limit}" for name, limit in beyond.items())
+            steps = (*steps, f"beyond what was tuned, which ends at {limits}")
         reason = _refusal(route, row.config, family, spec, distance)
         if reason is not None:
             warn_once(f"not using a row of {table.path}: {reason}")
             return _rule(family, spec, (*steps, f"not used: {reason}"))(sizes)
         us = row.us[1] if row.us else None
         config = get_kernel(route).complete(row.config, spec)
-        answer = Answer(route, config, source, row.evidence, us, steps, table.built_with)
+        answer = Answer(route, config, source, row.evidence, us, steps, table.built_with, tuple(beyond))
         return split_answer(answer, family, units / table.compute_units) or answer
 
     return Plan(_axes(rows, scale), make)
@@ -163,6 +168,9 @@ def _axes(rows: FamilyTable, scale: float) -> tuple[tuple[int, ...], tuple[int, 
     seqs = {box.num_seqs[0] for box in boxes} | {row.num_seqs[0] for row in rows.routing}
     queries = {box.max_seqlen_q[0] for box in boxes} | {row.max_seqlen_q[0] for row in rows.routing}
     keys = {box.max_seqlen_k[0] for box in boxes} | {start for row in rows.routing for start in row.routes}
+    if rows.tuned_up_to is not None:
+        for starts, largest in zip((seqs, queries, keys), rows.tuned_up_to, strict=True):
+            starts.add(largest + 1)
     first = sorted({_first_scaled(start, scale) for start in seqs})
     return tuple(first), tuple(sorted(queries)), tuple(sorted(keys))
 

@@ -11,18 +11,16 @@ from ..arch import ArchSpec
 from ..evaluate.measure import Cell, Measurement, MeasureTask
 from ..evaluate.resources import Resources
 from ..evaluate.timing import POLICY
-from ..evaluate.workers import SoleWorker
 from ..problem import AttentionProblem
 from ..store.journal import Journal
 from ..store.trial import Trial
+from .machines import Worker
 from .modelled import environment
 from .predictions import Compilation
 from .staged import Key
 
 SCREEN_POLICY = f"{POLICY}/screen"
 RACE_POLICY = f"{POLICY}/race"
-
-Worker = SoleWorker[MeasureTask, list[Measurement]]
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..arch import ArchSpec
-from ..evaluate.measure import Measurement, MeasureTask, measure
 from ..evaluate.resources import Resources
-from ..evaluate.workers import SoleWorker, StoppedError
+from ..evaluate.workers import StoppedError
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.build import Candidate, build_family
 from ..store.journal import Journal
 from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
+from .machines import Machines, WorkerMaker
 from .measure_cell import RACE_POLICY, TIME_LIMITS, MeasuredRun, TimeLimits, measure_cell
 from .modelled import Progress, compile_families, environment
 from .predictions import Compilation
@@ -50,13 +50,6 @@ def cache_bytes(problem: AttentionProblem) -> float:
     return float(problem.num_seqs * problem.max_seqlen_k * problem.family.bytes_per_token)
 
 
-def use_device(device: int) -> None:
-    """Make this process, a worker, use one GPU."""
-    import torch
-
-    torch.cuda.set_device(device)
-
-
 def measure_families(
     families: Sequence[AttentionFamily],
     arch: ArchSpec,
@@ -66,16 +59,14 @@ def measure_families(
     time_limit: float,
     jobs: int | None,
     effort: Effort,
-    devices: Sequence[int] = (0,),
+    machines: Machines,
     search: Search = search_cell,
     grid: Callable[[AttentionFamily], list[AttentionProblem]] = measured_grid,
     deadline: float | None = None,
     progress: Progress = lambda done, total, text: None,
-    measure_task: Callable[[MeasureTask], list[Measurement]] = measure,
-    initializer: Callable[[int], object] = use_device,
     limits: TimeLimits = TIME_LIMITS,
 ) -> MeasuredRun:
-    """Measure every family on local GPUs, one worker for each device.
+    """Measure every family, with one worker for each GPU of the machines.
 
     Every measurement is a trial in the journal, and what is there is not measured again. A run that ends early, by the
     deadline or by an exception such as KeyboardInterrupt, loses the tasks in flight only.
@@ -85,14 +76,13 @@ def measure_families(
         search: the strategy of a cell.
         grid: the sizes of a family.
         deadline: a ``time.monotonic()`` value at which the run stops with what it has.
-        measure_task: what a worker does with a task, importable by name from a module.
-        initializer: what a worker does first, with its device.
 
     Raises:
         JournalError: the journal cannot be read or written.
         WorkerStartError: a worker could not start, for example because there is no such device.
     """
-    run = MeasuredRun(journal.load())
+    known = journal.load()
+    run = MeasuredRun(dict(known))
     grids = {family: grid(family) for family in families}
     total = sum(len(problems) for problems in grids.values())
     cells: queue.Queue[tuple[AttentionProblem, Mapping[Compilation, Resources]] | None] = queue.Queue()
@@ -111,13 +101,14 @@ def measure_families(
         for family in families:
             compiled, _ = compile_families(
                 [family], arch, journal,
-                configs_per_family=configs_per_family, time_limit=time_limit, jobs=jobs, progress=check_time,
+                configs_per_family=configs_per_family, time_limit=time_limit, jobs=jobs, runner=machines.run_tasks,
+                known=known, progress=check_time,
             )  # fmt: skip
             for problem in sorted(grids[family], key=cache_bytes):
                 cells.put((problem, compiled[family].resources))
 
-    def work(device: int) -> None:
-        with SoleWorker(measure_task, partial(initializer, device), stop) as worker:
+    def work(make_worker: WorkerMaker) -> None:
+        with make_worker(arch, stop) as worker:
             while (item := cells.get()) is not None:
                 check_time()
                 measure_cell(*item, arch, journal, run, worker, partial(search, effort=effort), limits, check_time)
@@ -134,7 +125,7 @@ def measure_families(
 
     # A daemon, because a compilation may hang until its limit: leaving must not wait for that.
     compiler = threading.Thread(target=guarded, args=(compile_ahead,), daemon=True)
-    workers = [threading.Thread(target=guarded, args=(partial(work, device),)) for device in devices]
+    workers = [threading.Thread(target=guarded, args=(partial(work, gpu),)) for gpu in machines.gpus]
     finished = 0
     try:
         for thread in (compiler, *workers):
@@ -157,6 +148,14 @@ def measure_families(
     return run
 
 
+def sizes_without_time(
+    family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec, problems: Sequence[AttentionProblem]
+) -> list[AttentionProblem]:
+    """The sizes at which no configuration of a family has a valid time: their neighbours' rows answer for them."""
+    timed = {trial.sizes for trial in _finals(family, trials, arch)}
+    return [problem for problem in problems if problem.sizes not in timed]
+
+
 def measured_table(
     family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec, tolerance: float = 0.02
 ) -> FamilyTable:
@@ -167,13 +166,8 @@ def measured_table(
     """
     cells: dict[Sizes, list[Candidate]] = {}
     rules: dict[Sizes, dict[str, Identity]] = {}
-    current = environment() | {"policy": RACE_POLICY}
-    for trial in trials.values():
-        same = all(trial.environment.get(name) == current[name] for name in ("triton", "kernels", "policy"))
-        if trial.family != family or trial.sizes is None or trial.status != "ok" or not same or trial.us is None:
-            continue
-        if (trial.arch, trial.compute_units) != (arch.name, arch.compute_units):
-            continue
+    for trial in _finals(family, trials, arch):
+        assert trial.sizes is not None and trial.us is not None  # noqa: PT018 - for the type checker
         problem = AttentionProblem(family, *trial.sizes)
         if trial.sizes not in rules:
             keys = rule_keys(problem, arch)
@@ -185,3 +179,13 @@ def measured_table(
             Candidate(trial.kernel, config, trial.us, "measured", trial.spread, trial.samples, trial.error, names)
         )
     return build_family(family, cells, tolerance)
+
+
+def _finals(family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec) -> Iterator[Trial]:
+    """The valid trials of finals with the versions at hand."""
+    current = environment() | {"policy": RACE_POLICY}
+    for trial in trials.values():
+        same = all(trial.environment.get(name) == current[name] for name in ("triton", "kernels", "policy"))
+        device = (trial.arch, trial.compute_units) == (arch.name, arch.compute_units)
+        if trial.family == family and trial.sizes and trial.us and trial.status == "ok" and same and device:
+            yield trial

@@ -17,6 +17,7 @@ from ..arch import ArchSpec
 from ..evaluate.compile_many import CompileOutcome, CompileRequest, compile_configs
 from ..evaluate.resources import Resources
 from ..evaluate.source import kernel_source_hash
+from ..evaluate.workers import TaskRunner, run_tasks
 from ..problem import AttentionFamily
 from ..store.build import Candidate, build_family
 from ..store.journal import Journal
@@ -66,18 +67,21 @@ def compile_families(
     configs_per_family: int,
     time_limit: float,
     jobs: int | None,
+    runner: TaskRunner = run_tasks,
+    known: Mapping[str, Trial] | None = None,
     deadline: float | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> tuple[dict[AttentionFamily, Compiled], bool]:
     """Compile candidates of every family in rounds; returns what is known of each, and whether all rounds were done.
 
-    ``deadline`` is a ``time.monotonic()`` value at which the run stops with what it and earlier runs have;
-    ``time_limit`` is in seconds per compilation.
+    ``known`` are the journal's trials, if they were loaded already. ``deadline`` is a ``time.monotonic()`` value at
+    which the run stops with what it and earlier runs have; ``time_limit`` is in seconds per compilation. What exceeded
+    the limit of an earlier run is compiled again if this one's is longer.
 
     Raises:
         JournalError: the journal cannot be read or written.
     """
-    known = journal.load()
+    known = journal.load() if known is None else known
     state = {family: Compiled() for family in families}
     done = 0
     for number in range(ROUNDS):
@@ -88,17 +92,18 @@ def compile_families(
             progress(done, done + len(requests), f"round {number + 1} of {ROUNDS}: ranking {index + 1}/{len(families)}")
             for kernel, items in _propose(family, arch, state[family], number, configs_per_family):
                 trial = known.get(_trial(family, kernel, items, arch).identity)
-                if trial is None:
+                if trial is None or trial.status == "timeout":  # the compile cache knows how long it was waited for
                     requests.append(CompileRequest(kernel, family, items))
                 else:
                     _note(state[family], (kernel, items), trial)
                     done += 1
         total = done + len(requests)
-        outcomes = compile_configs(requests, arch=arch, time_limit=time_limit, jobs=jobs)
+        outcomes = compile_configs(requests, arch=arch, time_limit=time_limit, jobs=jobs, runner=runner)
         try:
             for request, outcome in outcomes:
                 trial = _trial(request.family, request.kernel, request.config, arch, outcome)
-                journal.append(trial)
+                if trial != known.get(trial.identity):
+                    journal.append(trial)
                 _note(state[request.family], (request.kernel, request.config), trial)
                 done += 1
                 progress(done, total, f"round {number + 1} of {ROUNDS}: compiling")

@@ -34,7 +34,7 @@ Search = Callable[..., dict[Key, Measurement]]
 class Effort:
     """How much of a cell is timed."""
 
-    favourites: int = 20  # by predicted time
+    favourites: int = 18  # by predicted time
     of_one_compilation: int = 3  # at most, among the favourites
     second_looks: int = 6  # by predicted time, corrected by what was measured
     finalists: int = 6

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..arch import ArchSpec
-from ..kernels import get_kernel
+from ..arch import ArchSpec, get_arch
+from ..evaluate.compile_many import CompileRequest
+from ..kernels import get_kernel, kernel_names
 from ..kernels.routes import PagedAttention
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.check import check_table
 from ..store.load import load_table
 from ..store.programs import RUN_TIME_PARAMETERS, by_programs
-from ..store.table import FamilyTable, Table, write_table
+from ..store.table import ConfigRow, FamilyTable, Table, write_table
+from .predictions import compilation
 
 
 def kept_families(
@@ -83,6 +85,21 @@ def table_config(
     if not isinstance(get_kernel(kernel), PagedAttention):
         return config
     return by_programs(config, problem.family, problem.sizes, arch.compute_units)
+
+
+def row_requests(table: Table) -> dict[CompileRequest, ConfigRow]:
+    """What the rows of a table compile where they are used, each with its first row, in a fixed order.
+
+    Rows of kernels that are not registered are left out. Raises ValueError for an arch that is not known.
+    """
+    arch = get_arch(table.arch)
+    found: dict[CompileRequest, ConfigRow] = {}
+    for rows in table.families:
+        for kernel in rows.configs.keys() & set(kernel_names()):
+            for row in rows.configs[kernel]:
+                config = get_kernel(kernel).complete(row.config, arch)
+                found.setdefault(CompileRequest(kernel, rows.family, compilation(kernel, config)[1]), row)
+    return dict(sorted(found.items(), key=lambda item: str(item[0])))
 
 
 def distinct_compilations(table: FamilyTable) -> int:

@@ -50,7 +50,8 @@ def build_family(
         rule = best_rule(pool)
         results[sizes] = _Cell(chosen[sizes], min(item.us for item in pool), rule.us if rule else None)
     grid = _grid(results)
-    return FamilyTable(family, _routing(grid, results), _configs(grid, results))
+    num_seqs, max_seqlen_q, max_seqlen_k = (max(axis) for axis in zip(*results, strict=True))
+    return FamilyTable(family, _routing(grid, results), _configs(grid, results), (num_seqs, max_seqlen_q, max_seqlen_k))
 
 
 def _choose(pools: Mapping[Sizes, Sequence[Candidate]], tolerance: float) -> dict[Sizes, Candidate]:

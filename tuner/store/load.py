@@ -12,7 +12,7 @@ from ..problem import AttentionFamily
 from .check import check_family, check_table
 from .evidence import EVIDENCE
 from .plain import plain_family, plain_header, split_families
-from .table import SCHEMA, Box, ConfigRow, FamilyTable, RoutingRow, Table, TableError
+from .table import SCHEMA, SIZE_NAMES, Box, ConfigRow, FamilyTable, RoutingRow, Sizes, Table, TableError
 from .yaml_nodes import Value, compose, read_text
 
 T = TypeVar("T")
@@ -138,12 +138,17 @@ def _header(root: Value) -> tuple[Table, Value]:
 
 
 def _family(value: Value, faults: list[TableError] | None = None) -> FamilyTable:
-    values = value.fields(("problem", "routing", "configs"))
+    values = value.fields(("problem", "routing", "configs"), ("tuned_up_to",))
     problem = {name: item.scalar() for name, item in values["problem"].mapping().items()}
     family = _build(values["problem"], lambda: AttentionFamily.from_dict(problem))
     routing = _each(values["routing"].items(), _routing_row, faults)
     configs = {kernel: _each(rows.items(), _config_row, faults) for kernel, rows in values["configs"].mapping().items()}
-    return FamilyTable(family, routing, configs, value.line)
+    tuned_up_to: Sizes | None = None
+    if "tuned_up_to" in values:
+        sizes = values["tuned_up_to"].fields(SIZE_NAMES)
+        num_seqs, max_seqlen_q, max_seqlen_k = (sizes[name].integer(low=1) for name in SIZE_NAMES)
+        tuned_up_to = num_seqs, max_seqlen_q, max_seqlen_k
+    return FamilyTable(family, routing, configs, tuned_up_to, value.line)
 
 
 def _each(values: Iterable[Value], make: Callable[[Value], T], faults: list[TableError] | None) -> tuple[T, ...]:

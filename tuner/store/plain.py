@@ -31,6 +31,10 @@ _HEADER = re.compile(
     r"arch: \{name: (\S+), compute_units: ([1-9][0-9]{0,17}), wave_size: ([1-9][0-9]{0,17})\}\n"
     r"built_with: \{(.*)\}\nfamilies:\n"
 )
+_TUNED = re.compile(
+    r"    tuned_up_to: \{num_seqs: ([1-9][0-9]{0,17}), max_seqlen_q: ([1-9][0-9]{0,17}), "
+    r"max_seqlen_k: ([1-9][0-9]{0,17})\}\n"
+)
 _ROUTING = re.compile(rf"      - \{{max_seqlen_q: {_INTERVAL}, num_seqs: {_INTERVAL}, routes: \{{(.*)\}}\}}\n")
 _ROUTE = re.compile(r"([1-9][0-9]{0,17}): ([a-z][a-z0-9_]*)")
 _KERNEL = re.compile(r"      ([a-z][a-z0-9_]*):\n")
@@ -79,11 +83,15 @@ def plain_header(text: str) -> Table | None:
 
 def plain_family(family: AttentionFamily, block: str, skipped_lines: int) -> FamilyTable | None:
     """The rows of a family's block, which starts after ``skipped_lines`` lines of its file."""
-    start = block.index("\n") + 1
-    if not block.startswith("    routing:\n", start):
-        return None
-    position = start + len("    routing:\n")
+    position = block.index("\n") + 1
     line = skipped_lines + 3
+    tuned_up_to = None
+    if match := _TUNED.match(block, position):
+        tuned_up_to = int(match[1]), int(match[2]), int(match[3])
+        position, line = match.end(), line + 1
+    if not block.startswith("    routing:\n", position):
+        return None
+    position += len("    routing:\n")
     routing: list[RoutingRow] = []
     while match := _ROUTING.match(block, position):
         pairs = [_ROUTE.fullmatch(item) for item in match[5].split(", ")]
@@ -108,7 +116,9 @@ def plain_family(family: AttentionFamily, block: str, skipped_lines: int) -> Fam
         if not rows or kernel[1] in configs:
             return None
         configs[kernel[1]] = tuple(rows)
-    return FamilyTable(family, tuple(routing), configs, skipped_lines + 1) if position == len(block) else None
+    if position < len(block):
+        return None
+    return FamilyTable(family, tuple(routing), configs, tuned_up_to, skipped_lines + 1)
 
 
 def _cuts(text: str, first: int, margin: str) -> list[int]:

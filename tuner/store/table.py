@@ -21,6 +21,8 @@ SCHEMA = 1
 
 Sizes = tuple[int, int, int]
 
+SIZE_NAMES = ("num_seqs", "max_seqlen_q", "max_seqlen_k")
+
 CONFIG_ORDER = ("BLOCK_M", "TILE_SIZE", "NUM_SEGMENTS", "NUM_PROGRAMS", "num_warps", "num_stages", "waves_per_eu")
 
 
@@ -119,12 +121,20 @@ class ConfigRow:
 
 @dataclass(frozen=True)
 class FamilyTable:
-    """Everything a table knows about one family."""
+    """Everything a table knows about one family. ``tuned_up_to`` holds the largest tuned value of each size, if known.
+
+    Raises ValueError if one of those is below 1.
+    """
 
     family: AttentionFamily
     routing: tuple[RoutingRow, ...]
     configs: Mapping[str, tuple[ConfigRow, ...]]
+    tuned_up_to: Sizes | None = None
     line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.tuned_up_to is not None and min(self.tuned_up_to) < 1:
+            raise ValueError(f"tuned_up_to must hold sizes of 1 or more, not {self.tuned_up_to}")
 
     @property
     def evidence(self) -> str:
@@ -171,7 +181,10 @@ def dump_table(table: Table) -> str:
         "families:" if table.families else "families: []",
     ]
     for family in table.families:
-        lines += [f"  - problem: {yaml_mapping(family.family.to_dict())}", "    routing:"]
+        lines.append(f"  - problem: {yaml_mapping(family.family.to_dict())}")
+        if family.tuned_up_to is not None:
+            lines.append(f"    tuned_up_to: {yaml_mapping(dict(zip(SIZE_NAMES, family.tuned_up_to, strict=True)))}")
+        lines.append("    routing:")
         for row in sorted(family.routing, key=lambda row: (row.max_seqlen_q, row.num_seqs)):
             plane = f"max_seqlen_q: {yaml_interval(row.max_seqlen_q)}, num_seqs: {yaml_interval(row.num_seqs)}"
             lines.append(f"      - {{{plane}, routes: {yaml_mapping(row.routes)}}}")

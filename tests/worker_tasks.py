@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -21,9 +23,13 @@ def misbehave(how: str) -> str:
     """Fail in the way that the task names; any other task comes back as it is."""
     if how == "raise":
         raise ValueError("first line\nthe reason")
+    if how == "full":
+        raise OSError(errno.ENOSPC, "No space left on device")
     if how == "report":
         os.write(2, b"part.mlir:3: error: no such layout\nmany more lines\n")
         raise RuntimeError("PassManager::run failed")
+    if how == "SystemError":
+        ctypes.pythonapi.PyErr_BadInternalCall()
     if how == "abort":
         print("LLVM ERROR: out of registers", file=sys.stderr, flush=True)
         os.abort()
