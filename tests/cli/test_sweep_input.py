@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from tiny_sweeps import SHAPE, shapes_file
 from attn_tune.arch import get_arch
 from attn_tune.cli import main
 from attn_tune.device import local_device
+from attn_tune.evaluate.workers import WorkerStartError
 from attn_tune.models import find_model
 from attn_tune.problem import AttentionFamily
 from attn_tune.search.grid import size_grid
@@ -124,6 +126,21 @@ def test_timing_on_a_gpu_that_is_not_there_names_both(sweep: Sweep) -> None:
 @pytest.mark.skipif(local_device() is not None, reason="the local GPU is the default")
 def test_without_a_gpu_the_arch_must_be_given(sweep: Sweep) -> None:
     assert sweep("--dry-run") == (2, "", "attn-tune: --arch is needed: no GPU was found on this machine\n")
+
+
+@pytest.mark.parametrize("devices", ["-1", "0,", "first"])
+def test_devices_are_indices_or_all(sweep: Sweep, devices: str) -> None:
+    code, _, err = sweep("--arch", "gfx950", "--devices", devices)
+    assert (code, err) == (2, f"attn-tune: --devices must be all or indices such as 0,1, not {devices!r}\n")
+
+
+def test_a_worker_that_cannot_start_is_one_line(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tune(*_: object, **__: object) -> None:
+        raise WorkerStartError("a worker could not start: no such device")
+
+    monkeypatch.setattr(importlib.import_module("attn_tune.cli.sweep"), "tune", tune)
+    code, _, err = sweep("--arch", "gfx950", "--shapes", "shapes.yaml")
+    assert (code, err) == (2, "attn-tune: a worker could not start: no such device\n")
 
 
 def test_devices_of_this_machine_are_no_matter_of_a_cluster(sweep: Sweep) -> None:

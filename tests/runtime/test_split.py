@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sample_tables import CONFIG_3D, FAMILY, family_rows, write_sample
 
 from attn_tune import get_config
+from attn_tune.kernels import Kernel, register, registry
 from attn_tune.problem import AttentionFamily
 from attn_tune.runtime.answer import Answer
 
@@ -91,3 +92,24 @@ def test_the_chain_says_where_the_segments_come_from(user_tables: Path) -> None:
 def test_the_same_segments_are_the_same_answer(user_tables: Path) -> None:
     write_sample(user_tables, family_rows(split=FILLING))
     assert ask(num_seqs=60) is ask(num_seqs=64)
+
+
+def test_a_third_partys_segments_are_its_own_affair(user_tables: Path) -> None:
+    register(cast(Kernel, ThirdParty()))
+    try:
+        write_sample(user_tables, family_rows(kernel="theirs"))
+        assert ask(max_seqlen_k=700).config["NUM_SEGMENTS"] == CONFIG_3D["NUM_SEGMENTS"]
+    finally:
+        registry._KERNELS.pop("theirs")
+
+
+class ThirdParty:
+    """Enough of a kernel to be asked for its config."""
+
+    name = "theirs"
+
+    def supports(self, *_: object) -> None:
+        return None
+
+    def complete(self, config: dict[str, int], _arch: object) -> dict[str, int]:
+        return dict(config)

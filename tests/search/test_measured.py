@@ -6,17 +6,21 @@ import lzma
 import re
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from measure_tasks import IMPOSSIBLE_TIMES, Stub, refuse_device
+from measure_tasks import IMPOSSIBLE_TIMES, Stub, refuse_device, use_device
 from measured_runs import ARCH, FAMILY, PROBLEMS, key_of, log_lines, measured, run, stub_machines
 from measured_runs import journal as journal
 from measured_runs import log as log
 
+from attn_tune.arch import ArchSpec
 from attn_tune.evaluate.timing import POLICY
-from attn_tune.evaluate.workers import WorkerStartError
+from attn_tune.evaluate.workers import SoleWorker, WorkerStartError
 from attn_tune.problem import AttentionProblem
+from attn_tune.search.machines import WorkerGoneError
 from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY
 from attn_tune.search.measured import measured_table
 from attn_tune.search.predictions import rule_configs
@@ -135,6 +139,28 @@ def test_two_devices_find_what_one_finds(journal: Journal, log: str, tmp_path: P
     one, two = run(journal, Stub(log)), run(other, Stub(log), machines=stub_machines(Stub(log), 2))
     assert one.trials == two.trials
     assert measured_table(FAMILY, one.trials, ARCH) == measured_table(FAMILY, two.trials, ARCH)
+
+
+class Gone(SoleWorker[Any, Any]):
+    """A worker whose GPU goes away with its first task."""
+
+    def ask(self, task: Any, time_limit: float) -> Any:
+        raise WorkerGoneError("no GPU became free")
+
+
+def gone(arch: ArchSpec, stop: threading.Event) -> Gone:
+    return Gone(use_device)
+
+
+def test_the_others_take_over_from_a_gpu_that_goes_away(journal: Journal, log: str, tmp_path: Path) -> None:
+    here = stub_machines(Stub(log, seconds=0.1))
+    other = Journal(tmp_path / "other.jsonl")
+    other.path.write_bytes(journal.path.read_bytes())
+    result = run(journal, Stub(log), machines=replace(here, gpus=[gone, *here.gpus]))
+    assert result.complete
+    assert {trial.sizes for trial in measured(journal, RACE_POLICY)} == {problem.sizes for problem in PROBLEMS}
+    with pytest.raises(WorkerGoneError):
+        run(other, Stub(log), machines=replace(here, gpus=[gone, gone]))
 
 
 def test_a_device_that_is_not_there_ends_the_run_with_its_reason(journal: Journal, log: str) -> None:

@@ -20,10 +20,11 @@ from measured_runs import ARCH, PROBLEMS, key_of, log_lines, measured, run, stub
 from measured_runs import journal as journal
 from measured_runs import log as log
 
+from attn_tune.device import local_device
 from attn_tune.evaluate.compile_many import CompileRequest, compile_configs
-from attn_tune.evaluate.workers import WorkerStartError
+from attn_tune.evaluate.workers import MachineError, WorkerStartError
 from attn_tune.search import ray_cluster as cluster
-from attn_tune.search.machines import Machines
+from attn_tune.search.machines import Machines, WorkerGoneError
 from attn_tune.search.measure_cell import RACE_POLICY, SCREEN_POLICY
 from attn_tune.search.propose import rule_compilations
 from attn_tune.search.ray_cluster import RayWorker, ray_cluster, run_tasks_on_ray
@@ -188,6 +189,57 @@ def test_a_machine_without_the_archs_gpu_is_refused_by_name() -> None:
         pytest.raises(WorkerStartError, match=f"not {ARCH.name} with {ARCH.compute_units}"),
     ):
         worker.ask(None, 60)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_a_cluster_is_asked_for_its_gpu() -> None:
+    assert cluster._find_device(0) is None
+    assert cluster._find_device(1) == local_device()
+
+
+class Broken:
+    """Where a package is missing, Ray's process cannot make the worker."""
+
+    def __init__(self, *_: object) -> None:
+        raise ImportError("no module named attn_tune")
+
+    def ready(self) -> None: ...
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_a_machine_that_cannot_make_a_worker_is_no_candidates_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_Host", Broken)
+    with (
+        RayWorker(worker_tasks.square, None, threading.Event()) as worker,
+        pytest.raises(WorkerStartError, match="could not start on a machine of the cluster"),
+    ):
+        worker.ask(1, 60)
+
+
+class Idle:
+    """An actor that holds its GPU."""
+
+    def ready(self) -> None: ...
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_a_worker_without_a_free_gpu_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PLACEMENT_SECONDS", 1.0)
+    held = [ray.remote(num_cpus=0, num_gpus=1)(Idle).remote() for _ in range(2)]
+    ray.get([actor.ready.remote() for actor in held])
+    with (
+        RayWorker(worker_tasks.square, None, threading.Event()) as worker,
+        pytest.raises(WorkerGoneError, match="within 1 s"),
+    ):
+        worker.ask(1, 60)
+    for actor in held:
+        ray.kill(actor)
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_a_full_disk_on_a_machine_ends_the_run() -> None:
+    with pytest.raises(MachineError, match="No space left"):
+        list(run_tasks_on_ray(worker_tasks.misbehave, ["full"], workers=1, time_limit=60))
 
 
 def test_an_address_without_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

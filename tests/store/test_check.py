@@ -78,9 +78,10 @@ def test_neighbouring_holes_are_one_box(table: Table) -> None:
     ("config", "word"),
     [
         ({"NUM_SEGMENTS": 0}, "NUM_SEGMENTS"),
-        ({"NUM_PROGRAMS": 0, "BLOCK_M": 16}, "NUM_PROGRAMS must be 1 or more"),
-        ({"NUM_PROGRAMS": 264, "NUM_SEGMENTS": 2, "BLOCK_M": 16}, "exclude each other"),
-        ({"NUM_PROGRAMS": 264}, "needs BLOCK_M"),
+        ({"NUM_PROGRAMS": 0, "BLOCK_M": 16, "TILE_SIZE": 32}, "NUM_PROGRAMS must be 1 or more"),
+        ({"NUM_PROGRAMS": 264, "NUM_SEGMENTS": 2, "BLOCK_M": 16, "TILE_SIZE": 32}, "exclude each other"),
+        ({"NUM_PROGRAMS": 264, "TILE_SIZE": 32}, "needs BLOCK_M"),
+        ({"NUM_PROGRAMS": 264, "BLOCK_M": 16}, "needs TILE_SIZE"),
         ({"num_stages": 0}, "num_stages"),
         ({"num_warps": 3}, "num_warps"),
         ({"num_warps": 0}, "num_warps"),

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from ..evaluate.workers import WorkerStartError
 from .bench import bench
 from .check import check
 from .doctor import doctor
@@ -26,9 +27,10 @@ for verb in (sweep, show, lookup, check, bench, inspect, doctor):
 
 
 def main() -> None:
-    """Run the command; a mistake in the input is one line on standard error and exit status 2, never a traceback."""
+    """Run the command; a mistake in the input, or a worker that cannot start, is one line on standard error and exit
+    status 2, never a traceback."""
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, WorkerStartError) as error:
         print(f"attn-tune: {error}", file=sys.stderr)
         sys.exit(2)

@@ -46,16 +46,20 @@ def progress_reporter(console: Console) -> Iterator[ProgressCallback]:
     lock = threading.Lock()
 
     def line(done: int, total: int, what: str) -> None:
-        nonlocal last_line, phase, last_done, latest
-        now = time.monotonic()
+        nonlocal latest
         with lock:
             latest = (done, total, what)
-            if done < last_done:
-                phase = (now, done)
-            last_done = done
-            if now - last_line < SECONDS_BETWEEN_LINES and done < total:
-                return
-            last_line = now
+            show_line(done, total, what)
+
+    def show_line(done: int, total: int, what: str) -> None:
+        nonlocal last_line, phase, last_done
+        now = time.monotonic()
+        if done < last_done:
+            phase = (now, done)
+        last_done = done
+        if now - last_line < SECONDS_BETWEEN_LINES and done < total:
+            return
+        last_line = now
         begin, base = phase
         left = ""
         if base < done < total:
@@ -65,15 +69,18 @@ def progress_reporter(console: Console) -> Iterator[ProgressCallback]:
     def repeat() -> None:
         """A line for a step that takes long, too."""
         while not over.wait(SECONDS_BETWEEN_LOOKS):
-            if latest is not None and latest[0] < latest[1]:
-                line(*latest)
+            with lock:
+                if latest is not None and latest[0] < latest[1]:
+                    show_line(*latest)
 
     over = threading.Event()
-    threading.Thread(target=repeat, daemon=True).start()
+    repeater = threading.Thread(target=repeat, daemon=True)
+    repeater.start()
     try:
         yield line
     finally:
         over.set()
+        repeater.join()
 
 
 def duration(seconds: float) -> str:

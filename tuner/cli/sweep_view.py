@@ -22,6 +22,7 @@ from .progress import duration
 def print_dry_run(
     families: Sequence[AttentionFamily], arch: ArchSpec, on_device: bool, configs: int, console: Console, json: bool
 ) -> None:
+    """Print how much work a sweep would be."""
     grid = measured_grid if on_device else size_grid
     share = round(configs * FIRST_SHARE)
     first = sum(len(first_round(family, arch, share)) for family in families)
@@ -42,6 +43,7 @@ def print_dry_run(
 
 
 def print_summary(summary: dict[str, Any], console: Console) -> None:
+    """Print what a sweep came to, in a few lines."""
     trials = ", ".join(f"{count} {status}" for status, count in sorted(summary["trials"].items()))
     if not summary["complete"]:
         console.print("incomplete: the budget ran out; this is the best so far, and the same command goes on")

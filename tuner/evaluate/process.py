@@ -24,7 +24,10 @@ R = TypeVar("R")
 START_LIMIT = 120.0
 """Seconds that a worker may take to start (imports and initializer) before the pool gives up."""
 
-_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EMFILE, errno.ENFILE)
+_MACHINE_ERRORS = tuple(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EMFILE", "ENFILE", "EAGAIN", "EIO", "ESTALE")
+)
 _MESSAGE_LIMIT = 500
 _OUTPUT_LIMIT = 1 << 16
 _PR_SET_PDEATHSIG = 1

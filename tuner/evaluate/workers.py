@@ -40,7 +40,7 @@ class TaskWorker(AbstractContextManager["TaskWorker[T_contra, R]"], Protocol[T_c
     """A worker that is asked one task at a time, as :class:`SoleWorker`."""
 
     def ask(self, task: T_contra, time_limit: float) -> Outcome[R]:
-        """The outcome of one task."""
+        """The outcome of one task. Raises WorkerStartError, MachineError or StoppedError, as :class:`SoleWorker`."""
 
     def close(self) -> None:
         """Kill the worker, if there is one; the next task starts another."""

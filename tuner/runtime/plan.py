@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..arch import ArchSpec, canonical_arch, find_arch
 from ..kernels import get_kernel, kernel_names
 from ..kernels.lds import fits_lds, min_block_m, min_tile_size
+from ..kernels.routes import PagedAttention
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.table import SIZE_NAMES, FamilyTable, Sizes
 from .answer import Answer
@@ -112,7 +113,9 @@ def make_plan(arch: str | None, family: AttentionFamily, compute_units: int | No
         us = row.us[1] if row.us else None
         config = get_kernel(route).complete(row.config, spec)
         answer = Answer(route, config, source, row.evidence, us, steps, table.built_with, tuple(beyond))
-        return split_answer(answer, family, units / table.compute_units) or answer
+        if not isinstance(get_kernel(route), PagedAttention):
+            return answer  # a third party may mean something else by NUM_SEGMENTS
+        return split_answer(answer, family, units, table.compute_units) or answer
 
     return Plan(_axes(rows, scale), make)
 

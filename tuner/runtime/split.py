@@ -30,7 +30,7 @@ class SplitAnswer:
             segments = min(max(self.num_programs // unsplit, 1), MAX_SEGMENTS)
         tiles = -(-max_seqlen_k // self.tile_size)
         if self.sliding_window:  # where it begins and ends within a tile is the sequence's chance
-            tiles = min(tiles, (self.sliding_window + max_seqlen_q) // self.tile_size + 2)
+            tiles = min(tiles, (self.sliding_window + min(max_seqlen_q, self.block_q)) // self.tile_size + 2)
         segments = -(-tiles // -(-tiles // segments))
         answer = self.answers.get(segments)
         if answer is None:
@@ -43,10 +43,10 @@ class SplitAnswer:
         return answer
 
 
-def split_answer(row: Answer, family: AttentionFamily, units: float) -> SplitAnswer | None:
+def split_answer(row: Answer, family: AttentionFamily, units: int, tuned_units: int) -> SplitAnswer | None:
     """A row's answer as one whose segments depend on the sizes; None if there is nothing to adapt.
 
-    ``units`` is the share of the compute units that the table was made for.
+    A device with other compute units than those that the table was tuned for gets its share of the programs.
     """
     config = row.config
     segments = config.get("NUM_SEGMENTS", 1)
@@ -54,7 +54,7 @@ def split_answer(row: Answer, family: AttentionFamily, units: float) -> SplitAns
         return None
     return SplitAnswer(
         row,
-        num_programs=int(config.get("NUM_PROGRAMS", 0) * units),
+        num_programs=config.get("NUM_PROGRAMS", 0) * units // tuned_units,
         num_segments=0 if "NUM_PROGRAMS" in config else segments,
         block_q=config["BLOCK_M"] // family.group_size,
         num_kv_heads=family.num_kv_heads,

@@ -47,8 +47,9 @@ def allocate_workspace_for(
     config: Mapping[str, int] | None = None,
 ) -> Workspace:
     """A workspace for every call of the given problems, the largest of them deciding: what an engine makes before it
-    captures its graphs. ``num_tokens`` counts the rows of ``q``, padding included; ``route`` and ``config`` are those
-    that the calls will pass.
+    captures its graphs. Calls of shorter max_seqlen_k fit as well, as long as the same row of the table answers them.
+    ``num_tokens`` counts the rows of ``q``, padding included; ``route`` and ``config`` are those that the calls will
+    pass.
 
     Raises:
         NotImplementedError, ValueError: as for :func:`~attn_tune.runtime.choose.choose`.
@@ -58,6 +59,9 @@ def allocate_workspace_for(
     for problem in problems:
         kernel, settings = choose(problem, device.type == "cuda", route, config)
         segments = settings["NUM_SEGMENTS"] if splits(kernel) else 0
+        if segments > 1 and "NUM_SEGMENTS" not in (config or {}):
+            # A shorter length may leave fewer segments without keys, so that up to twice as many are made of the row's.
+            segments = min(2 * segments - 1, -(-problem.max_seqlen_k // settings["TILE_SIZE"]))
         needed = problem.num_tokens * problem.family.num_query_heads * segments
         rows = max(rows, needed)
         elements = max(elements, needed * padded_head_size(problem.family.value_head_size))

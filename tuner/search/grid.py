@@ -1,4 +1,4 @@
-"""The sizes at which a family is tuned: between them, a table answers with the nearest."""
+"""The sizes at which a family is tuned; a table answers for those in between with one of their rows."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,12 @@ from functools import partial
 from ..arch import ArchSpec
 from ..device import LocalDevice, local_device
 from ..evaluate.measure import Measurement, MeasureTask, measure
-from ..evaluate.workers import SoleWorker, TaskRunner, TaskWorker, run_tasks
+from ..evaluate.workers import SoleWorker, TaskRunner, TaskWorker, WorkerStartError, run_tasks
+
+
+class WorkerGoneError(WorkerStartError):
+    """A GPU is no longer there for its worker, while others may be."""
+
 
 Worker = TaskWorker[MeasureTask, list[Measurement]]
 """What measures on one GPU."""
@@ -41,11 +47,12 @@ def _indices(devices: str) -> list[int]:
     if devices == "all":
         import torch
 
+        if not torch.cuda.device_count():
+            raise ValueError("--devices all: torch finds no GPU")
         return list(range(torch.cuda.device_count()))
-    try:
-        return sorted({int(part) for part in devices.split(",")})
-    except ValueError:
-        raise ValueError(f"--devices must be all or indices such as 0,1, not {devices!r}") from None
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", devices):
+        raise ValueError(f"--devices must be all or indices such as 0,1, not {devices!r}")
+    return sorted({int(part) for part in devices.split(",")})
 
 
 def _gpu_worker(device: int, _arch: ArchSpec, stop: threading.Event) -> Worker:

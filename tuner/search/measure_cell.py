@@ -63,6 +63,7 @@ def measure_cell(
     Raises:
         JournalError: the journal cannot be written.
         WorkerStartError: the worker cannot start.
+        MachineError: a worker's disk is full, or it may not write what it must.
     """
     cell = Cell(problem, arch.name)
 

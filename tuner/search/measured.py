@@ -16,7 +16,7 @@ from ..store.build import Candidate, build_family
 from ..store.journal import Journal
 from ..store.table import FamilyTable, Sizes
 from ..store.trial import Trial
-from .machines import Machines, WorkerMaker
+from .machines import Machines, WorkerGoneError, WorkerMaker
 from .measure_cell import RACE_POLICY, TIME_LIMITS, MeasuredRun, TimeLimits, measure_cell
 from .modelled import Progress, compile_families, environment
 from .predictions import Compilation
@@ -80,6 +80,7 @@ def measure_families(
     Raises:
         JournalError: the journal cannot be read or written.
         WorkerStartError: a worker could not start, for example because there is no such device.
+        MachineError: a worker's disk is full, or it may not write what it must.
     """
     known = journal.load()
     run = MeasuredRun(dict(known))
@@ -88,6 +89,7 @@ def measure_families(
     cells: queue.Queue[tuple[AttentionProblem, Mapping[Compilation, Resources]] | None] = queue.Queue()
     stop = threading.Event()
     failures: list[BaseException] = []
+    gpus = len(machines.gpus)
     done = threading.Semaphore(0)
 
     def late() -> bool:
@@ -111,8 +113,21 @@ def measure_families(
         with make_worker(arch, stop) as worker:
             while (item := cells.get()) is not None:
                 check_time()
-                measure_cell(*item, arch, journal, run, worker, partial(search, effort=effort), limits, check_time)
+                try:
+                    measure_cell(*item, arch, journal, run, worker, partial(search, effort=effort), limits, check_time)
+                except WorkerGoneError:
+                    if not leaves_others():
+                        raise
+                    cells.put(item)
+                    return
                 done.release()
+
+    def leaves_others() -> bool:
+        """One GPU less; whether any is left."""
+        nonlocal gpus
+        with run.lock:
+            gpus -= 1
+            return gpus > 0
 
     def guarded(function: Callable[[], None]) -> None:
         try:

@@ -145,7 +145,11 @@ def _with_all_known(
     """The state with the journal's trials of rounds that this run did not come to: the best so far is of all runs."""
     for trial in known.values():
         key = compilation(trial.kernel, trial.config)
-        if trial.family in state and _trial(trial.family, *key, arch).identity == trial.identity:
+        if (
+            trial.family in state
+            and key not in state[trial.family].status
+            and _trial(trial.family, *key, arch).identity == trial.identity
+        ):
             _note(state[trial.family], key, trial)
     return state
 

@@ -1,15 +1,17 @@
 """The machines of a Ray cluster, with the workers that this machine would have.
 
-Ray places the work, restarts what dies and tries its task once more. What it runs on a machine is a killable worker, as
-here, so that a candidate that hangs or aborts takes neither Ray's process nor the sweep with it.
+Ray places the work, and what was lost with a machine is asked once more elsewhere. What runs on a machine is a killable
+worker, as here, so that a candidate that hangs or aborts takes neither Ray's process nor the sweep with it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
@@ -19,7 +21,7 @@ from ..arch import ArchSpec
 from ..device import LocalDevice, local_device
 from ..evaluate.measure import measure
 from ..evaluate.workers import MachineError, Outcome, SoleWorker, StoppedError, WorkerStartError
-from .machines import Machines, Worker
+from .machines import Machines, Worker, WorkerGoneError
 from .modelled import environment
 
 T = TypeVar("T")
@@ -27,6 +29,8 @@ R = TypeVar("R")
 
 _RETRIES = 1  # of a task whose machine or Ray process was lost
 _STOP_INTERVAL = 0.2  # seconds between two looks at a worker's event
+PLACEMENT_SECONDS = 120.0
+"""How long a worker waits for a GPU of the cluster."""
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def ray_cluster(address: str) -> Iterator[Machines]:
 class RayWorker(Generic[T, R]):
     """A worker on some machine of the cluster with a free GPU, asked as :class:`~..evaluate.workers.SoleWorker` is.
 
-    If its machine is lost, Ray starts it elsewhere and asks again; the task fails as a crash when that is lost, too.
+    If its machine is lost it starts on another and asks again; the task fails as a crash when that is lost, too.
     """
 
     def __init__(
@@ -77,29 +81,54 @@ class RayWorker(Generic[T, R]):
         """The outcome of one task, which may take ``time_limit`` seconds once it has a machine.
 
         Raises:
+            WorkerGoneError: no GPU of the cluster became free for it.
             WorkerStartError: the worker failed before its first task, or its machine has other versions.
+            MachineError: its disk is full, or it may not write what it must.
             StoppedError: ``stop`` was set before the outcome was there.
         """
+        reason = ""
+        for _ in range(1 + _RETRIES):
+            try:
+                if self._actor is None:
+                    self._start()
+                outcome: Outcome[R] = self._wait(self._actor.ask.remote(task, time_limit), math.inf)
+                return outcome
+            except LostError as error:
+                reason = str(error)
+                self.close()
+        return Outcome("crash", None, f"lost with its machine: {reason}", 0.0)
+
+    def _start(self) -> None:
         import ray
 
-        if self._actor is None:
-            host = ray.remote(num_cpus=0, num_gpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Host)
-            self._actor = host.remote(environment(), self._setup)
-        reference = self._actor.ask.remote(task, time_limit)
+        host = ray.remote(num_cpus=0, num_gpus=1)(_Host)
+        self._actor = host.remote(environment(), self._setup)
+        try:
+            self._wait(self._actor.ready.remote(), PLACEMENT_SECONDS)
+        except LostError as error:  # also where attn-tune is not installed
+            self.close()
+            raise WorkerStartError(f"a worker could not start on a machine of the cluster: {error}") from error
+
+    def _wait(self, reference: Any, seconds: float) -> Any:
+        import ray
+
+        end = time.monotonic() + seconds
         while not ray.wait([reference], timeout=_STOP_INTERVAL)[0]:
             if self._stop.is_set():
                 self.close()
                 raise StoppedError
-        outcome: Outcome[R] = _outcome(reference)
-        return outcome
+            if time.monotonic() > end:
+                self.close()
+                raise WorkerGoneError(f"no GPU of the cluster became free within {seconds:g} s")
+        return _result(reference)
 
     def close(self) -> None:
         """Kill the worker, if there is one."""
         import ray
 
-        if self._actor is not None:
+        if self._actor is not None and ray.is_initialized():
             ray.kill(self._actor)
-            self._actor = None
+        self._actor = None
 
     def __enter__(self) -> RayWorker[T, R]:
         return self
@@ -129,12 +158,17 @@ def run_tasks_on_ray(
                 pending[run.remote(*setup, task, time_limit)] = task
                 if len(pending) >= workers:
                     break
-            if not pending:
+            if not pending or not ray.is_initialized():  # a thread may be left behind when the cluster is
                 return
-            (done,), _ = ray.wait(list(pending), num_returns=1)
-            yield pending.pop(done), _outcome(done)
+            for done in ray.wait(list(pending), timeout=_STOP_INTERVAL)[0]:
+                task = pending.pop(done)
+                try:
+                    outcome = _result(done)
+                except LostError as error:
+                    outcome = Outcome("crash", None, f"lost with its machine: {error}", 0.0)
+                yield task, outcome
     finally:
-        for reference in pending:
+        for reference in pending if ray.is_initialized() else ():
             ray.cancel(reference, force=True)
 
 
@@ -155,6 +189,9 @@ class _Host:
 
     def __init__(self, versions: Mapping[str, str], setup: bytes) -> None:
         self._setup = versions, setup
+
+    def ready(self) -> None:
+        """Answers once there is a machine."""
 
     def ask(self, task: Any, time_limit: float) -> Outcome[Any]:
         return _run(*self._setup, task, time_limit)
@@ -181,17 +218,28 @@ def _check_versions(expected: Mapping[str, str]) -> None:
             raise WorkerStartError(f"{socket.gethostname()} has {name} {own.get(name)}, where the sweep has {version}")
 
 
-def _outcome(reference: Any) -> Outcome[Any]:
-    """What became of a task; a crash if it was lost with its machine, and again with the next."""
+class LostError(Exception):
+    """A task was lost with its machine or with Ray's process there."""
+
+
+def _result(reference: Any) -> Any:
+    """What a task returned. Raises LostError, or what kept the machine from running any task."""
     import ray
 
     try:
-        outcome: Outcome[Any] = ray.get(reference)
+        return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause if isinstance(error.cause, (WorkerStartError, MachineError)) else error from None
-    except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
-        return Outcome("crash", None, f"lost with its Ray worker: {str(error).splitlines()[0]}", 0.0)
-    return outcome
+        if isinstance(error.cause, (WorkerStartError, MachineError)):
+            raise error.cause from None
+        raise WorkerStartError(f"a machine of the cluster cannot run tasks: {error.cause!r}") from error
+    except ray.exceptions.OutOfDiskError as error:
+        raise MachineError(f"a machine of the cluster cannot go on: {_first_line(error)}") from error
+    except ray.exceptions.RayError as error:
+        raise LostError(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _find_device(gpus: int) -> LocalDevice | None:
@@ -200,5 +248,14 @@ def _find_device(gpus: int) -> LocalDevice | None:
 
     if not gpus:
         return None
-    device: LocalDevice | None = ray.get(ray.remote(num_cpus=0, num_gpus=1)(local_device).remote())
+    try:
+        device: LocalDevice | None = ray.get(
+            ray.remote(num_cpus=0, num_gpus=1)(_device_here).remote(), timeout=PLACEMENT_SECONDS
+        )
+    except ray.exceptions.GetTimeoutError:
+        raise ValueError(f"--ray: no GPU of the cluster became free within {PLACEMENT_SECONDS:g} s") from None
     return device
+
+
+def _device_here() -> LocalDevice | None:
+    return local_device()

@@ -22,7 +22,7 @@ def kept_families(
 ) -> dict[AttentionFamily, FamilyTable]:
     """The families of an existing table, each of which stays unless a sweep of ``swept`` has new rows for it.
 
-    None if there is no table, or one of other versions that is swept as a whole.
+    Empty if there is no table, or one of other versions that is swept as a whole.
 
     Raises:
         ValueError: it is for another arch or number of compute units, or of other versions and not all of its families

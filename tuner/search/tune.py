@@ -68,6 +68,7 @@ def tune(
     Raises:
         JournalError: the journal cannot be read or written.
         WorkerStartError: a worker could not start, for example because there is no such device.
+        MachineError: a worker's disk is full, or it may not write what it must.
     """
     common: dict[str, Any] = {
         "configs_per_family": configs_per_family,

@@ -122,8 +122,9 @@ def _config_faults(row: ConfigRow, group_size: int) -> Iterator[str]:
     config = row.config
     if "NUM_PROGRAMS" in config and "NUM_SEGMENTS" in config:
         yield "NUM_PROGRAMS and NUM_SEGMENTS exclude each other"
-    if "NUM_PROGRAMS" in config and "BLOCK_M" not in config:
-        yield "NUM_PROGRAMS needs BLOCK_M"
+    for name in ("BLOCK_M", "TILE_SIZE"):
+        if "NUM_PROGRAMS" in config and name not in config:
+            yield f"NUM_PROGRAMS needs {name}"
     for name in ("NUM_SEGMENTS", "NUM_PROGRAMS", "num_stages"):
         if config.get(name, 1) < 1:
             yield f"{name} must be 1 or more, not {config[name]}"
