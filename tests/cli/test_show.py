@@ -84,7 +84,7 @@ def test_a_filter_shows_routes_and_configs(path: Path, arguments: tuple[str, ...
     assert ["seqlen_q", "seqs", "<=", "512", ">", "512"] in cells
     assert ["1-8", "1-64", "2D", "A", "3D", "C·16"] in cells
     assert ["65+", "2D", "A", "2D", "A"] in cells
-    assert ["9+", "1+", "2D", "B", "2D", "B"] in cells
+    assert ["9+", "1+", "2D", "B"] in cells  # where keys make no difference, there is one column
     assert ["A", "2D", "16", "64", "4", "2", "0", "1~", "10-20", "1.50x"] in cells
     assert ["C", "3D", "32", "32", "2", "2", "2", "·16", "1~", "11.5-99", "1.25x"] in cells
     assert "3 modelled rows, 3 kernels to compile" in "\n".join(lines)
@@ -109,7 +109,7 @@ def test_mixed_evidence_is_marked_in_each_cell(path: Path) -> None:
 
 def test_several_families_say_how_to_choose_one(path: Path) -> None:
     out = run("--arch", "gfx942", "--page-size", "16", columns=200)
-    assert out.count("max_seqlen_k") == 3
+    assert out.count("max_seqlen_k") == 2 * 3
     assert "--num-query-heads 16|6|32" in out
     assert "--sinks or --no-sinks" in out
 
@@ -164,10 +164,10 @@ def test_every_cell_of_a_matrix_is_the_tables_answer(family: AttentionFamily) ->
     rows = family_rows(family, split=FILLING if family is QWEN else None)
     matrix = make_matrix(rows)
     checked = 0
-    for q, lines in matrix.planes:
-        for line, (column, position) in itertools.product(lines, zip(matrix.columns, itertools.count())):
+    for plane in matrix.planes:
+        for line, (column, position) in itertools.product(plane.lines, zip(plane.columns, itertools.count())):
             cell = line.cells[position]
-            for sizes in itertools.product(ends(line.num_seqs), ends(q), ends(column)):
+            for sizes in itertools.product(ends(line.num_seqs), ends(plane.max_seqlen_q), ends(column)):
                 if cell is None:
                     assert sizes[1] > column[1]
                     continue
@@ -204,4 +204,4 @@ def test_sizes_with_more_queries_than_keys_are_left_out() -> None:
         for kernel, own in rows.configs.items()
     }
     matrix = make_matrix(replace(rows, routing=routing, configs=configs))
-    assert [[cell is None for cell in line.cells] for line in matrix.planes[-1][1]] == [[True, False]]
+    assert [[cell is None for cell in line.cells] for line in matrix.planes[-1].lines] == [[True, False]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, product
 
@@ -38,11 +38,19 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """``columns`` are intervals of max_seqlen_k; ``planes`` hold the lines of each interval of max_seqlen_q."""
+class Plane:
+    """The lines of an interval of max_seqlen_q over columns of max_seqlen_k."""
 
+    max_seqlen_q: Interval
     columns: tuple[Interval, ...]
-    planes: tuple[tuple[Interval, tuple[Line, ...]], ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The planes of a family, and the letter of each compilation."""
+
+    planes: tuple[Plane, ...]
     letters: dict[Compilation, str]
 
 
@@ -52,7 +60,7 @@ def make_matrix(rows: FamilyTable) -> Matrix:
     configs = [row for config_rows in rows.configs.values() for row in config_rows]
     keys = {row.when.max_seqlen_k[0] for row in configs} | {start for row in rows.routing for start in row.routes}
     columns = _intervals(keys)
-    planes: list[tuple[Interval, tuple[Line, ...]]] = []
+    planes: list[Plane] = []
     for q in _intervals({row.when.max_seqlen_q[0] for row in configs} | {row.max_seqlen_q[0] for row in rows.routing}):
         in_plane = [row.when for row in configs if row.when.max_seqlen_q[0] <= q[0] <= row.when.max_seqlen_q[1]]
         starts = {box.num_seqs[0] for box in in_plane} | {row.num_seqs[0] for row in rows.routing}
@@ -63,11 +71,12 @@ def make_matrix(rows: FamilyTable) -> Matrix:
                 lines[-1] = replace(lines[-1], num_seqs=(lines[-1].num_seqs[0], seqs[1]))
             else:
                 lines.append(Line(seqs, cells))
-        if planes and planes[-1][1] == tuple(lines):
-            planes[-1] = ((planes[-1][0][0], q[1]), planes[-1][1])
+        plane = _join_columns(Plane(q, columns, tuple(lines)))
+        if planes and (planes[-1].columns, planes[-1].lines) == (plane.columns, plane.lines):
+            planes[-1] = replace(plane, max_seqlen_q=(planes[-1].max_seqlen_q[0], q[1]))
         else:
-            planes.append((q, tuple(lines)))
-    return _join_columns(Matrix(columns, tuple(planes), letters))
+            planes.append(plane)
+    return Matrix(tuple(planes), letters)
 
 
 def compilations(rows: FamilyTable) -> dict[Compilation, list[ConfigRow]]:
@@ -116,12 +125,12 @@ def _intervals(starts: Iterable[int]) -> tuple[Interval, ...]:
     return tuple(zip(ordered, ends, strict=True))
 
 
-def _join_columns(matrix: Matrix) -> Matrix:
-    lines = [line for _, plane in matrix.planes for line in plane]
-    kept = [i for i in range(len(matrix.columns)) if not i or any(line.cells[i] != line.cells[i - 1] for line in lines)]
-    columns = _intervals(matrix.columns[i][0] for i in kept)
-
-    def pick(plane: Sequence[Line]) -> tuple[Line, ...]:
-        return tuple(Line(line.num_seqs, tuple(line.cells[i] for i in kept)) for line in plane)
-
-    return replace(matrix, columns=columns, planes=tuple((q, pick(plane)) for q, plane in matrix.planes))
+def _join_columns(plane: Plane) -> Plane:
+    starts = range(len(plane.columns))
+    kept = [i for i in starts if not i or any(line.cells[i] != line.cells[i - 1] for line in plane.lines)]
+    columns = _intervals(plane.columns[i][0] for i in kept)
+    return replace(
+        plane,
+        columns=columns,
+        lines=tuple(Line(line.num_seqs, tuple(line.cells[i] for i in kept)) for line in plane.lines),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table as Grid
@@ -88,8 +89,9 @@ def print_family(rows: FamilyTable, console: Console) -> None:
         console.print(Text(", ".join(models_of(rows.family))))
     console.print(Text(", ".join(facts)))
     console.print()
-    console.print(_matrix_grid(matrix, mixed))
-    console.print()
+    for grid in _matrix_grids(matrix, mixed):
+        console.print(grid)
+        console.print()
     console.print(_legend(rows, matrix))
 
 
@@ -111,18 +113,21 @@ def _print_notes(console: Console, *notes: str) -> None:
         console.print(Text(note, style="dim"))
 
 
-def _matrix_grid(matrix: Matrix, mixed: bool) -> Grid:
-    grid = _empty_grid()
-    grid.add_column("max_\nseqlen_q", justify="right")
-    grid.add_column("num_\nseqs", justify="right")
-    for number, column in enumerate(matrix.columns):
-        grid.add_column(f"{'' if number else 'max_seqlen_k'}\n{_up_to(column)}", no_wrap=True)
-    for q, lines in matrix.planes:
-        for number, line in enumerate(lines):
-            grid.add_row("" if number else _span(q), _span(line.num_seqs), *(_cell(cell, mixed) for cell in line.cells))
-        if q[1] < math.inf:
-            grid.add_row()
-    return grid
+def _matrix_grids(matrix: Matrix, mixed: bool) -> Iterator[Grid]:
+    """A grid for each run of planes with the same columns."""
+    for columns, planes in groupby(matrix.planes, key=lambda plane: plane.columns):
+        grid = _empty_grid()
+        grid.add_column("max_\nseqlen_q", justify="right", no_wrap=True)
+        grid.add_column("num_\nseqs", justify="right", no_wrap=True)
+        for number, column in enumerate(columns):
+            grid.add_column(f"{'' if number else 'max_seqlen_k'}\n{_up_to(column)}", no_wrap=True)
+        for index, plane in enumerate(planes):
+            if index:
+                grid.add_row()
+            for number, line in enumerate(plane.lines):
+                cells = (_cell(cell, mixed) for cell in line.cells)
+                grid.add_row("" if number else _span(plane.max_seqlen_q), _span(line.num_seqs), *cells)
+        yield grid
 
 
 def _cell(cell: Cell | None, mixed: bool) -> Text:
