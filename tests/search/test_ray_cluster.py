@@ -148,6 +148,21 @@ def test_tasks_that_fail_take_nothing_else_with_them() -> None:
 
 
 @pytest.mark.usefixtures("_cluster")
+def test_tasks_are_taken_only_as_fast_as_they_run() -> None:
+    taken: list[float] = []
+
+    def tasks() -> Iterator[float]:
+        for seconds in (1.5, 0.1, 0.1, 0.1):
+            taken.append(seconds)
+            yield seconds
+
+    results = run_tasks_on_ray(worker_tasks.nap, tasks(), workers=1, time_limit=60)
+    next(results)
+    assert len(taken) == 1
+    assert len(list(results)) == 3
+
+
+@pytest.mark.usefixtures("_cluster")
 def test_compiling_on_a_cluster_gives_what_compiling_here_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ..arch import ArchSpec
@@ -49,7 +50,7 @@ def ray_cluster(address: str) -> Iterator[Machines]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(f"--ray {address}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"--ray {address}: {_first_line(error)}") from error
     try:
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
@@ -154,10 +155,8 @@ def run_tasks_on_ray(
     pending: dict[Any, T] = {}
     try:
         while True:
-            for task in waiting:
+            for task in islice(waiting, workers - len(pending)):
                 pending[run.remote(*setup, task, time_limit)] = task
-                if len(pending) >= workers:
-                    break
             if not pending or not ray.is_initialized():  # a thread may be left behind when the cluster is
                 return
             for done in ray.wait(list(pending), timeout=_STOP_INTERVAL)[0]:
