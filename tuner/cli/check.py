@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..arch import find_arch, get_arch
+from ..arch import find_arch
 from ..evaluate.compile_many import compile_configs
 from ..evaluate.verify import installed_triton, launch_faults, names_another_arch, table_warnings
 from ..search.modelled import Progress
@@ -90,10 +90,10 @@ def check_file(path: Path) -> Report:
 
 def _compiled(report: Report, jobs: int | None, progress: Progress) -> Report:
     """The report with what this installation's Triton does not compile, or makes too large to launch."""
-    if report.table is None or find_arch(report.table.arch) is None:
+    arch = find_arch(report.table.arch) if report.table is not None else None
+    if report.table is None or arch is None:
         return report
     rows = row_requests(report.table)
-    arch = get_arch(report.table.arch)
     outcomes = compile_configs(rows, arch=arch, time_limit=_COMPILE_SECONDS, jobs=jobs)
     faults = []
     for done, (request, outcome) in enumerate(outcomes, 1):

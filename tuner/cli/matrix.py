@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, product
 
-from ..store.programs import RUN_TIME_PARAMETERS
+from ..store.programs import RUN_TIME_PARAMETERS, compiled_entries
 from ..store.table import ConfigRow, FamilyTable
 from ..store.yaml_text import Interval
 
@@ -89,7 +89,7 @@ def compilations(rows: FamilyTable) -> dict[Compilation, list[ConfigRow]]:
 
 
 def _compilation(kernel: str, row: ConfigRow) -> Compilation:
-    return kernel, tuple(sorted(item for item in row.config.items() if item[0] not in RUN_TIME_PARAMETERS))
+    return kernel, tuple(sorted(compiled_entries(row.config).items()))
 
 
 def _split(row: ConfigRow) -> str:

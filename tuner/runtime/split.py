@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ..kernels.routes import MAX_SEGMENTS
 from ..problem import AttentionFamily
+from ..store.programs import exchanged
 from .answer import Answer
 
 
@@ -34,9 +35,8 @@ class SplitAnswer:
         segments = -(-tiles // -(-tiles // segments))
         answer = self.answers.get(segments)
         if answer is None:
-            config = {
-                "NUM_SEGMENTS" if name == "NUM_PROGRAMS" else name: value for name, value in self.row.config.items()
-            } | {"NUM_SEGMENTS": segments}
+            named = "NUM_SEGMENTS" if self.num_segments else "NUM_PROGRAMS"
+            config = exchanged(self.row.config, named, "NUM_SEGMENTS", segments)
             aim = f"{self.num_segments} segments" if self.num_segments else f"{self.num_programs} programs"
             step = f"NUM_SEGMENTS {segments}: at most {aim}, none of them without keys"
             answer = self.answers[segments] = replace(self.row, config=config, chain=(*self.row.chain, step))

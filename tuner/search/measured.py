@@ -167,7 +167,7 @@ def sizes_without_time(
     family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec, problems: Sequence[AttentionProblem]
 ) -> list[AttentionProblem]:
     """The sizes at which no configuration of a family has a valid time: their neighbours' rows answer for them."""
-    timed = {trial.sizes for trial in _finals(family, trials, arch)}
+    timed = {sizes for sizes, _, _ in _finals(family, trials, arch)}
     return [problem for problem in problems if problem.sizes not in timed]
 
 
@@ -181,26 +181,26 @@ def measured_table(
     """
     cells: dict[Sizes, list[Candidate]] = {}
     rules: dict[Sizes, dict[str, Identity]] = {}
-    for trial in _finals(family, trials, arch):
-        assert trial.sizes is not None and trial.us is not None  # noqa: PT018 - for the type checker
-        problem = AttentionProblem(family, *trial.sizes)
-        if trial.sizes not in rules:
-            keys = rule_keys(problem, arch)
-            rules[trial.sizes] = {name: identity(key) for name, key in keys.items()}
+    for sizes, us, trial in _finals(family, trials, arch):
+        problem = AttentionProblem(family, *sizes)
+        if sizes not in rules:
+            rules[sizes] = {name: identity(key) for name, key in rule_keys(problem, arch).items()}
         own = identity((trial.kernel, tuple(trial.config.items())))
-        names = tuple(name for name, rule in rules[trial.sizes].items() if rule == own)
+        names = tuple(name for name, rule in rules[sizes].items() if rule == own)
         config = table_config(trial.kernel, trial.config, problem, arch)
-        cells.setdefault(trial.sizes, []).append(
-            Candidate(trial.kernel, config, trial.us, "measured", trial.spread, trial.samples, trial.error, names)
+        cells.setdefault(sizes, []).append(
+            Candidate(trial.kernel, config, us, "measured", trial.spread, trial.samples, trial.error, names)
         )
     return build_family(family, cells, tolerance)
 
 
-def _finals(family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec) -> Iterator[Trial]:
-    """The valid trials of finals with the versions at hand."""
+def _finals(
+    family: AttentionFamily, trials: Mapping[str, Trial], arch: ArchSpec
+) -> Iterator[tuple[Sizes, float, Trial]]:
+    """The sizes, microseconds and trials of valid finals with the versions at hand."""
     current = environment() | {"policy": RACE_POLICY}
     for trial in trials.values():
         same = all(trial.environment.get(name) == current[name] for name in ("triton", "kernels", "policy"))
         device = (trial.arch, trial.compute_units) == (arch.name, arch.compute_units)
         if trial.family == family and trial.sizes and trial.us and trial.status == "ok" and same and device:
-            yield trial
+            yield trial.sizes, trial.us, trial

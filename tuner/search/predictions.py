@@ -12,7 +12,7 @@ from ..evaluate.resources import Resources
 from ..kernels import Config, get_kernel, kernel_names
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.build import Candidate
-from ..store.programs import RUN_TIME_PARAMETERS
+from ..store.programs import compiled_entries
 
 Compilation = tuple[str, tuple[tuple[str, int], ...]]
 """A kernel and what is compiled of its config, in the config's order."""
@@ -20,7 +20,7 @@ Compilation = tuple[str, tuple[tuple[str, int], ...]]
 
 def compilation(kernel: str, config: Config) -> Compilation:
     """The part of a configuration that is compiled."""
-    return kernel, tuple((name, value) for name, value in config.items() if name not in RUN_TIME_PARAMETERS)
+    return kernel, tuple(compiled_entries(config).items())
 
 
 def supported_kernels(family: AttentionFamily, arch: ArchSpec) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..arch import ArchSpec, get_arch
@@ -12,7 +12,7 @@ from ..kernels.routes import PagedAttention
 from ..problem import AttentionFamily, AttentionProblem
 from ..store.check import check_table
 from ..store.load import load_table
-from ..store.programs import RUN_TIME_PARAMETERS, by_programs
+from ..store.programs import by_programs, compiled_entries
 from ..store.table import ConfigRow, FamilyTable, Table, write_table
 from .predictions import compilation
 
@@ -104,10 +104,10 @@ def row_requests(table: Table) -> dict[CompileRequest, ConfigRow]:
 
 def distinct_compilations(table: FamilyTable) -> int:
     """How many kernels a family's rows need compiled."""
-    return len(set(_compilations(table)))
-
-
-def _compilations(table: FamilyTable) -> Iterator[tuple[str, frozenset[tuple[str, int]]]]:
-    for kernel, rows in table.configs.items():
-        for row in rows:
-            yield kernel, frozenset(item for item in row.config.items() if item[0] not in RUN_TIME_PARAMETERS)
+    return len(
+        {
+            (kernel, frozenset(compiled_entries(row.config).items()))
+            for kernel, rows in table.configs.items()
+            for row in rows
+        }
+    )

@@ -16,6 +16,16 @@ RUN_TIME_PARAMETERS = ("NUM_SEGMENTS", "NUM_PROGRAMS")
 """The entries of a config that are not compiled in."""
 
 
+def compiled_entries(config: Mapping[str, int]) -> dict[str, int]:
+    """The entries of a config that are compiled in, in its order."""
+    return {name: value for name, value in config.items() if name not in RUN_TIME_PARAMETERS}
+
+
+def exchanged(config: Mapping[str, int], old: str, new: str, value: int) -> dict[str, int]:
+    """A config with another entry in the place of one that it has."""
+    return dict((new, value) if name == old else (name, own) for name, own in config.items())
+
+
 def by_programs(
     config: Mapping[str, int], family: AttentionFamily, sizes: Sizes, compute_units: int
 ) -> Mapping[str, int]:
@@ -32,7 +42,4 @@ def by_programs(
         return config
     rounded = -(-fewest // compute_units) * compute_units
     programs = rounded if rounded < fewest + unsplit else fewest
-    return {
-        "NUM_PROGRAMS" if name == "NUM_SEGMENTS" else name: programs if name == "NUM_SEGMENTS" else value
-        for name, value in config.items()
-    }
+    return exchanged(config, "NUM_SEGMENTS", "NUM_PROGRAMS", programs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .evidence import EVIDENCE
-from .programs import RUN_TIME_PARAMETERS
+from .programs import compiled_entries
 
 TIE = 1.002
 """Times within this ratio are equal, and the simpler configuration wins."""
@@ -46,8 +46,7 @@ class Candidate:
     @property
     def compilation(self) -> Key:
         """What is compiled: the number of segments is a run-time argument."""
-        kernel, config = self.key
-        return kernel, tuple(item for item in config if item[0] not in RUN_TIME_PARAMETERS)
+        return self.kernel, tuple(sorted(compiled_entries(self.config).items()))
 
 
 def simplicity(key: Key) -> tuple[Any, ...]:
